@@ -1,0 +1,3 @@
+module github.com/pawl-lock/pawl
+
+go 1.26
