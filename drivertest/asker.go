@@ -17,6 +17,8 @@ type asker struct {
 	r       driver.Request
 	place   driver.Place
 	grant   driver.Grant
+	at      driver.Instant // when the grant was answered
+	sent    driver.Instant // before the last confirmation was asked for
 	granted bool
 	left    bool
 }
@@ -54,6 +56,9 @@ func (c *run) newAsker(d driver.Driver, changes ...func(*driver.Request)) *asker
 	if a.r.Kind == driver.Permits && a.r.Limit == 0 {
 		a.r.Limit = 1
 	}
+	if a.r.Kind == driver.Leader && a.r.Value == nil {
+		a.r.Value = []byte("leader " + a.r.ID)
+	}
 	return a
 }
 
@@ -83,6 +88,7 @@ func (a *asker) try(span int) error {
 
 func (a *asker) took(g driver.Grant) {
 	a.grant, a.granted, a.r.Hold.Token = g, true, g.Token
+	a.at, a.sent = driver.Now(), g.Sent
 }
 
 // mustGet takes the hold now.
@@ -168,8 +174,84 @@ func (a *asker) leave() {
 	a.granted, a.left = false, true
 }
 
+// trust is the instant until which a client trusts the hold.
+func (a *asker) trust() driver.Instant { return a.sent.Add(a.grant.TTL) }
+
+// alive reports whether the store still has to keep the hold, so that its end would be a fault.
+func (a *asker) alive() bool { return driver.Now() < a.trust() }
+
 // renew renews the hold, and answers what the driver said.
-func (a *asker) renew() error { return renewOne(a.c, a.d, a.r.Hold) }
+func (a *asker) renew() error {
+	a.c.tb.Helper()
+	sent := driver.Now()
+	err := renewOne(a.c, a.d, a.r.Hold)
+	if err == nil {
+		a.sent = sent
+	}
+	return err
+}
+
+// mustHold wants the store to confirm the hold.
+func (a *asker) mustHold() {
+	a.c.tb.Helper()
+	if err := a.renew(); err != nil {
+		a.c.failf("the holder's Renew: %s", say(err))
+	}
+}
+
+// renewFor keeps the hold for d. It answers false when it came too late itself.
+func (a *asker) renewFor(d time.Duration) bool {
+	a.c.tb.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(a.grant.TTL / 4)
+		before := a.trust()
+		err := a.renew()
+		if driver.Now() >= before {
+			return false
+		}
+		if err != nil {
+			a.c.failf("a renewal in time: %s", say(err))
+		}
+	}
+	return true
+}
+
+// rival asks for something that cannot be had beside the case's own kind.
+func (c *run) rival(d driver.Driver, changes ...func(*driver.Request)) *asker {
+	c.tb.Helper()
+	k := c.kind
+	if k == driver.Read {
+		k = driver.Write
+	}
+	return c.ask(d, append([]func(*driver.Request){as(k)}, changes...)...)
+}
+
+// die takes the name with a short TTL, and its process ends without a word.
+func (c *run) die() *asker {
+	c.tb.Helper()
+	return c.dieWith(1)
+}
+
+func (c *run) dieWith(span int) *asker {
+	c.tb.Helper()
+	a := c.ask(c.driver(), lasting(c.short())).mustGetSpan(span)
+	a.vanish()
+	return a
+}
+
+// vanish ends the process of a.
+func (a *asker) vanish() {
+	a.d.Close()
+	a.granted, a.left = false, true
+}
+
+// giveBack releases what is held, and does not mind if it is over.
+func (c *run) giveBack(a *asker) {
+	if a.granted {
+		a.granted, a.left = false, true
+		a.d.Release(c.ctx, a.r.Hold, driver.End{})
+	}
+}
 
 func renewOne(c *run, d driver.Driver, h driver.Hold) error {
 	c.tb.Helper()

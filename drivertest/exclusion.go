@@ -12,22 +12,20 @@ var exclusionRules = []Rule{
 	{
 		Name:     "one holder at a time",
 		Sentence: "While a hold lives, no other request for its name is granted, by its own process or by another.",
-		each:     alone,
+		each:     single,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			a := c.ask(d1).mustGet()
 			c.ask(d1).mustNotGet()
 			c.ask(d2).mustNotGet()
 			c.ask(d2, waits).mustNotGet()
-			if err := a.renew(); err != nil {
-				c.failf("the holder was disturbed: Renew: %s", say(err))
-			}
+			a.mustHold()
 		},
 	},
 	{
 		Name:     "grabbers never overlap",
 		Sentence: "However many contenders of several processes try at once, at most one of them holds the name.",
-		each:     alone,
+		each:     single,
 		check: func(c *run) {
 			const goroutines, rounds = 8, 5
 			drivers := []driver.Driver{c.driver(), c.driver(), c.driver()}
@@ -36,7 +34,7 @@ var exclusionRules = []Rule{
 			for i := range goroutines {
 				wg.Go(func() {
 					for range rounds {
-						if !c.grab(drivers[i%len(drivers)], &inside) {
+						if !c.grab(drivers[i%len(drivers)], &inside, 1) {
 							return
 						}
 					}
@@ -45,39 +43,104 @@ var exclusionRules = []Rule{
 			wg.Wait()
 		},
 	},
+	{
+		Name:     "fair excludes exclusive",
+		Sentence: "Fair and Exclusive are one family: a hold of the one excludes the other.",
+		with:     []driver.Kind{driver.Exclusive, driver.Fair},
+		check: func(c *run) {
+			d1, d2 := c.pair()
+			for _, k := range [][2]driver.Kind{{driver.Fair, driver.Exclusive}, {driver.Exclusive, driver.Fair}} {
+				a := c.ask(d1, as(k[0])).mustGet()
+				c.ask(d2, as(k[1])).mustNotGet()
+				a.release()
+				c.ask(d2, as(k[1])).mustGet().release()
+			}
+		},
+	},
+	{
+		Name:     "a refusal tells the truth",
+		Sentence: "What a HeldError says of the holder, its remaining time and the line is right, or left out.",
+		each:     single,
+		check: func(c *run) {
+			d1, d2 := c.pair()
+			a := c.ask(d1).mustGet()
+			held := c.ask(d2).mustNotGet()
+			if id := held.By.ID; id != "" && id != a.r.ID {
+				c.failf("HeldError.By.ID is %q, but %q holds the name", id, a.r.ID)
+			}
+			if held.Remaining < 0 || held.Remaining > a.grant.TTL+time.Second {
+				c.failf("HeldError.Remaining is %v for a hold of %v", held.Remaining, a.grant.TTL)
+			}
+			if held.Ahead > 0 {
+				c.failf("HeldError.Ahead is %d, but nobody waits", held.Ahead)
+			}
+			if held.Again < 0 {
+				c.failf("HeldError.Again is %v", held.Again)
+			}
+		},
+	},
+	{
+		Name:     "a grant tells the truth",
+		Sentence: "A Grant has been sent before it is answered, has a TTL, and at least 1 and at most as many tokens as were asked for.",
+		each:     everyKind,
+		check: func(c *run) {
+			d := c.driver()
+			for _, span := range []int{1, 10} {
+				a := c.ask(d).mustGetSpan(span)
+				g := a.grant
+				if g.Sent == 0 || g.Sent > a.at {
+					c.failf("Grant.Sent is %d, but the answer came at %d", g.Sent, a.at)
+				}
+				if g.TTL <= 0 {
+					c.failf("Grant.TTL is %v", g.TTL)
+				}
+				if g.Span < 1 || g.Span > span {
+					c.failf("Grant.Span is %d, asked for were %d", g.Span, span)
+				}
+				if g.Token < 0 {
+					c.failf("Grant.Token is %d", g.Token)
+				}
+				a.release()
+			}
+		},
+	},
+	{
+		Name:     "trust ends first",
+		Sentence: "No request is granted before Sent + TTL of the hold before it, unless that hold was released.",
+		each:     single,
+		slow:     true,
+		check: func(c *run) {
+			a := c.die()
+			b := c.ask(c.driver(), waits).mustGetWithin(a.grant.TTL + c.soon())
+			if early := a.trust().Sub(b.at); early > c.tick() {
+				c.failf("the next holder got the name %v before the trust in the dead one ended", early)
+			}
+		},
+	},
 }
 
-// grab takes the name, waiting like a client, checks that nobody else is inside, and gives it back.
-func (c *run) grab(d driver.Driver, inside *atomic.Int32) bool {
-	a := c.silentAsk(d, waits)
-	if a == nil {
+// grab takes the name, waiting like a client, checks that no more than limit are inside, and gives it back.
+func (c *run) grab(d driver.Driver, inside *atomic.Int32, limit int32, changes ...func(*driver.Request)) bool {
+	a := c.newAsker(d, append(changes, waits)...)
+	var err error
+	if a.place, err = d.Enter(c.ctx, a.r); err != nil {
+		c.errorf("Enter: %s", say(err))
 		return false
 	}
-	if err := a.getWithin(c.h.Slack + 20*time.Second); err != nil {
+	if err := a.getWithin(c.h.Slack + 30*time.Second); err != nil {
 		c.errorf("a grabber got no turn: %s", say(err))
 		a.place.Leave(c.ctx)
 		return false
 	}
-	if n := inside.Add(1); n != 1 {
-		c.errorf("%d holders at once", n)
+	n := int32(a.r.Permits)
+	if in := inside.Add(n); in > limit {
+		c.errorf("%d inside at once, at most %d may be", in, limit)
 	}
 	time.Sleep(time.Millisecond)
-	inside.Add(-1)
+	inside.Add(-n)
 	if err := d.Release(c.ctx, a.r.Hold, driver.End{}); err != nil {
 		c.errorf("Release by the holder: %s", say(err))
 		return false
 	}
 	return true
-}
-
-// silentAsk is ask for goroutines: it does not end the case, and whoever asked gives it back.
-func (c *run) silentAsk(d driver.Driver, changes ...func(*driver.Request)) *asker {
-	a := c.newAsker(d, changes...)
-	p, err := d.Enter(c.ctx, a.r)
-	if err != nil {
-		c.errorf("Enter: %s", say(err))
-		return nil
-	}
-	a.place = p
-	return a
 }

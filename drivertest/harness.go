@@ -98,7 +98,7 @@ func Run(t *testing.T, h Harness) {
 	var slow []leaf
 	for _, r := range Rules() {
 		for _, l := range r.leaves(h, can) {
-			if r.slow && h.Bubble == nil {
+			if r.slow && h.Bubble == nil && r.needs&stalls == 0 {
 				slow = append(slow, l)
 				continue
 			}
@@ -135,6 +135,7 @@ const (
 	attaches
 	raises
 	notifies
+	polls
 	writerFirst
 	tellsLost
 	tellsWanted
@@ -159,8 +160,9 @@ func powersOf(d driver.Driver) (p powers) {
 }
 
 func (h Harness) powers() (p powers) {
-	if !h.Polls {
-		p |= notifies
+	p = notifies
+	if h.Polls {
+		p = polls
 	}
 	if h.WriterFirst {
 		p |= writerFirst

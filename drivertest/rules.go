@@ -29,6 +29,22 @@ func Rules() []Rule {
 		rules []Rule
 	}{
 		{"exclusion", exclusionRules},
+		{"tokens", tokenRules},
+		{"renewal", renewalRules},
+		{"release", releaseRules},
+		{"waiting", waitingRules},
+		{"cancellation", cancellationRules},
+		{"unknown outcome", unknownRules},
+		{"read-write", readWriteRules},
+		{"fair", fairRules},
+		{"semaphore", semaphoreRules},
+		{"names", nameRules},
+		{"inspect", inspectRules},
+		{"once", onceRules},
+		{"leader", leaderRules},
+		{"attach", attachRules},
+		{"raise", raiseRules},
+		{"close", closeRules},
 	} {
 		for _, r := range area.rules {
 			r.Area = area.name
@@ -38,8 +54,15 @@ func Rules() []Rule {
 	return all
 }
 
-// Kinds that exclude all others of their name while they are held.
-var alone = []driver.Kind{driver.Exclusive, driver.Fair, driver.Write, driver.Leader, driver.Once}
+var (
+	// alone are the kinds that exclude all others of their name while they are held.
+	alone = []driver.Kind{driver.Exclusive, driver.Fair, driver.Write, driver.Leader, driver.Once}
+
+	// single are those, and the semaphore of one permit.
+	single = append(slices.Clone(alone), driver.Permits)
+
+	everyKind = append(slices.Clone(single), driver.Read)
+)
 
 // Applies reports whether the rule applies to a driver that h.Open made.
 func (r Rule) Applies(h Harness, d driver.Driver) bool { return len(r.leaves(h, powersOf(d))) > 0 }

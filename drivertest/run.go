@@ -21,6 +21,7 @@ type run struct {
 	kind driver.Kind
 	name string
 
+	stretch int // of the short TTL
 	cancel  context.CancelFunc
 	drivers []driver.Driver
 	askers  []*asker
@@ -83,13 +84,49 @@ func (c *run) freshName() string { return "drivertest-" + uuid()[:13] }
 
 // long is a TTL that no case outlives, short one that the slow cases wait for.
 func (c *run) long() time.Duration  { return max(30*time.Second, 10*c.h.MinTTL) }
-func (c *run) short() time.Duration { return c.h.MinTTL }
+func (c *run) short() time.Duration { return c.h.MinTTL << c.stretch }
 
 // soon is how long something may take that is due at once.
 func (c *run) soon() time.Duration { return c.h.Slack + time.Millisecond }
 
-// pause is long enough to prove that something does not happen.
+// lateness is how long after a TTL a hold is surely over for a store that judges by its clock.
+func (c *run) lateness() time.Duration {
+	if c.fake() {
+		return time.Millisecond
+	}
+	return 300 * time.Millisecond
+}
+
+// tick is how far two honest clocks may be apart: stores count whole milliseconds, and some only now and then.
+func (c *run) tick() time.Duration {
+	if c.fake() {
+		return 0
+	}
+	return 10 * time.Millisecond
+}
+
+func (c *run) fake() bool { return c.h.Bubble != nil }
+
+// pause is long enough to show that something does not happen.
 func (c *run) pause() { time.Sleep(100 * time.Millisecond) }
+
+// sleepOver sleeps until a hold that nobody renewed is surely over.
+func (c *run) sleepOver(a *asker) {
+	time.Sleep(a.at.Add(a.grant.TTL + c.lateness()).Until())
+}
+
+// inTime is for cases that must act before a short TTL is over. f answers false when the machine was too slow to say
+// anything; it is then run again with twice the TTL.
+func (c *run) inTime(f func() bool) {
+	c.tb.Helper()
+	for c.stretch = 0; c.stretch < 7; c.stretch++ {
+		if f() {
+			return
+		}
+		c.name = c.freshName()
+	}
+	c.failf("the machine is too slow even for a TTL of %v", c.short())
+}
 
 func uuid() string {
 	var b [16]byte

@@ -98,7 +98,7 @@ func (d *Driver) Attach(ctx context.Context, r driver.Request) (g driver.Grant, 
 			return
 		}
 		old = h.ears
-		h.d, h.ears = d, &ears{notify: r.Notify}
+		h.d, h.ears = d, &ears{d: d, notify: r.Notify}
 		rec.extend(h, r.TTL, now)
 		// The rest of the span may have been used by whoever had the hold before.
 		g = driver.Grant{Sent: now, TTL: r.TTL, Token: h.Token, Span: 1}

@@ -32,6 +32,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/pawl-lock/pawl/driver"
 )
@@ -39,10 +40,10 @@ import (
 // Driver is a store in memory and one process's way to it. All methods may be called concurrently; none waits for
 // another holder.
 type Driver struct {
-	s *store
+	s      *store
+	closed atomic.Bool
 
 	// Guarded by s.mu.
-	closed bool
 	broken error
 	calls  map[string]int
 }
@@ -101,44 +102,19 @@ func (d *Driver) Calls(method string) int {
 	return d.calls[method]
 }
 
-// Close ends d, not the store: its holds run out by their TTL, its places leave the line, its watches end, nothing is
+// Close ends d, not the store: its holds run out by their TTL and its places in line too, its watches end, nothing is
 // reported any more, and later calls answer an error that matches driver.ErrClosed and driver.ErrNotDone.
 func (d *Driver) Close() error {
-	var silent []*ears
-	d.s.change(func(n *news) {
-		d.calls["Close"]++
-		if d.closed {
-			return
-		}
-		d.closed = true
-		now := driver.Now()
-		for _, r := range d.s.names {
-			for _, h := range r.holds {
-				if h.d == d {
-					silent = append(silent, h.ears)
-				}
-			}
-			line := len(r.line)
-			for _, p := range append([]*place(nil), r.line...) {
-				if p.d == d {
-					silent = append(silent, p.ears)
-					r.leaveLine(p)
-				}
-			}
-			if len(r.line) < line {
-				r.settle(now, n)
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	d.calls["Close"]++
+	d.closed.Store(true)
+	for name, ws := range d.s.watches {
+		for w := range ws {
+			if w.d == d {
+				d.s.endWatch(name, w)
 			}
 		}
-		for name, ws := range d.s.watches {
-			for w := range ws {
-				if w.d == d {
-					d.s.endWatch(name, w)
-				}
-			}
-		}
-	})
-	for _, e := range silent {
-		e.stop()
 	}
 	return nil
 }
@@ -147,7 +123,7 @@ func (d *Driver) Close() error {
 func (d *Driver) begin(ctx context.Context, method string) error {
 	d.calls[method]++
 	switch {
-	case d.closed:
+	case d.closed.Load():
 		return errClosed
 	case ctx.Err() != nil:
 		return fmt.Errorf("memlock: %w: %w", driver.ErrNotDone, context.Cause(ctx))
@@ -157,15 +133,17 @@ func (d *Driver) begin(ctx context.Context, method string) error {
 
 // ears pass on to one request what is reported to it.
 type ears struct {
-	mu     sync.Mutex
+	d      *Driver
 	notify func(driver.Signal)
-	deaf   bool
+
+	mu   sync.Mutex
+	deaf bool
 }
 
 func (e *ears) tell(s driver.Signal) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.deaf {
+	if !e.deaf && !e.d.closed.Load() {
 		e.notify(s)
 	}
 }

@@ -27,16 +27,15 @@ type place struct {
 func (d *Driver) Enter(ctx context.Context, r driver.Request) (driver.Place, error) {
 	d.s.mu.Lock()
 	d.calls["Enter"]++
-	closed := d.closed
 	d.s.mu.Unlock()
-	if closed {
+	if d.closed.Load() {
 		return nil, errClosed
 	}
 	if err := check(r); err != nil {
 		return nil, err
 	}
 	r.Value = bytes.Clone(r.Value)
-	return &place{d: d, r: r, ears: &ears{notify: r.Notify}}, nil
+	return &place{d: d, r: r, ears: &ears{d: d, notify: r.Notify}}, nil
 }
 
 func check(r driver.Request) error {
