@@ -1,0 +1,96 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pawl-lock/pawl/driver"
+)
+
+// Dialect is the kind of database behind a *sql.DB.
+type Dialect uint8
+
+const (
+	// SQLite is one file on one machine, through modernc.org/sqlite.
+	SQLite Dialect = iota + 1
+)
+
+func (d Dialect) String() string {
+	switch d {
+	case SQLite:
+		return "SQLite"
+	}
+	return fmt.Sprintf("dialect %d", uint8(d))
+}
+
+// dialect is what the body of logic needs to know of a database. Everything else of it is SQL text.
+type dialect struct {
+	text   string                                                              // the statements, as sections
+	quote  func(identifier string) string                                      // makes an identifier safe in SQL text
+	clock  func() (moment, error)                                              // the clock that decides expiry
+	locate func(ctx context.Context, db *sql.DB) (string, error)               // the file to watch for changes
+	fault  func(err error) fault                                               // what an error means
+	fields func(ctx context.Context, q querier, table string) ([]field, error) // the columns that a table has
+}
+
+// querier is a *sql.DB, a *sql.Conn or a *sql.Tx.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// moment is one reading of the clocks, in microseconds.
+type moment struct {
+	now  int64  // decides expiry
+	wall int64  // the least that a new token is
+	boot string // now means nothing to another boot
+}
+
+// after is the end of a time d that begins now. now is rounded down, so the end is rounded up: a hold never ends early.
+func (m moment) after(d time.Duration) int64 { return m.now + 1 + d.Microseconds() }
+
+// left is the time until an end.
+func (m moment) left(end int64) time.Duration {
+	return time.Duration(max(end-m.now, 0)) * time.Microsecond
+}
+
+// fault is what an error of the database means for the request that met it.
+type fault struct {
+	again bool   // a conflict with another writer: the same transaction may succeed now
+	hint  string // what the user can do; "": unknown
+}
+
+func (d Dialect) inner() (*dialect, error) {
+	if d == SQLite {
+		return sqliteDialect(), nil
+	}
+	return nil, fmt.Errorf("sqllock: %v is not supported: use sqllock.SQLite: %w", d, driver.ErrInvalid)
+}
+
+// tables are the names of the tables and indexes, by the word that stands for them in SQL text.
+func tables(o Options) map[string]string {
+	return map[string]string{
+		"lock":      o.Table,
+		"line":      o.Table + "_line",
+		"line_name": o.Table + "_line_name",
+		"line_call": o.Table + "_line_call",
+		"state":     o.Table + "_state",
+	}
+}
+
+// sections splits SQL text at its "-- name: word" lines and fills in the table names.
+func (d *dialect) sections(o Options) map[string]string {
+	var pairs []string
+	for word, table := range tables(o) {
+		pairs = append(pairs, "{"+word+"}", d.quote(table))
+	}
+	fill := strings.NewReplacer(pairs...)
+	out := make(map[string]string)
+	for _, part := range strings.Split(d.text, "\n-- name: ")[1:] {
+		name, body, _ := strings.Cut(part, "\n")
+		out[name] = fill.Replace(strings.TrimSpace(body))
+	}
+	return out
+}

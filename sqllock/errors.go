@@ -1,0 +1,91 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pawl-lock/pawl/driver"
+)
+
+// failure is an error of the database, as opposed to an answer to a request. It ends the transaction.
+type failure struct{ error }
+
+func (f failure) Unwrap() error { return f.error }
+
+func failed(err error) bool {
+	var f failure
+	return errors.As(err, &f)
+}
+
+func isHeld(err error) bool { return errors.Is(err, driver.ErrHeld) }
+
+// isUnknown reports whether an error of Try leaves open what happened.
+func isUnknown(err error) bool {
+	for _, certain := range []error{driver.ErrHeld, driver.ErrMismatch, driver.ErrInvalid, driver.ErrNotDone, errors.ErrUnsupported} {
+		if errors.Is(err, certain) {
+			return false
+		}
+	}
+	return true
+}
+
+func errClosed() error {
+	return fmt.Errorf("sqllock: the driver was %w: %w", driver.ErrClosed, driver.ErrNotDone)
+}
+
+func unsupported(k driver.Kind) error {
+	return fmt.Errorf("sqllock: locks of the kind %q are not supported: %w", k.String(), errors.ErrUnsupported)
+}
+
+// wrap says what was tried, where, what the user can do, and what the database said. The file's path is no secret.
+func (d *Driver) wrap(what string, err error) error {
+	if d.ctx.Err() != nil && !errors.Is(err, driver.ErrClosed) {
+		err = fmt.Errorf("%w: %w", driver.ErrClosed, err)
+	}
+	if hint := d.dialect.fault(err).hint; hint != "" {
+		return fmt.Errorf("sqllock: %s%s: %s: %w", what, d.setup.where(), hint, err)
+	}
+	return fmt.Errorf("sqllock: %s%s: %w", what, d.setup.where(), err)
+}
+
+// retry repeats f, in which nothing may have been done yet, while the database answers that another writer is in the way.
+func (d *Driver) retry(ctx context.Context, f func() error) error {
+	var p pause
+	for {
+		err := f()
+		if err == nil || !d.dialect.fault(err).again {
+			return err
+		}
+		if cause := p.wait(ctx, d.ctx); cause != nil {
+			return fmt.Errorf("%w: %w", cause, err)
+		}
+	}
+}
+
+// pause is the jittered time between two attempts: it grows from a fraction of a millisecond, about as long as a
+// transaction takes, to ten.
+type pause struct{ d time.Duration }
+
+func (p *pause) next() time.Duration {
+	p.d = min(max(2*p.d, 200*time.Microsecond), 10*time.Millisecond)
+	return jitter(p.d)
+}
+
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+
+// wait waits for the next attempt, and answers why not if there is none.
+func (p *pause) wait(ctx, life context.Context) error {
+	t := time.NewTimer(p.next())
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-life.Done():
+		return driver.ErrClosed
+	}
+}

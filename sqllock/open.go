@@ -1,0 +1,159 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+
+	"modernc.org/sqlite"
+
+	"github.com/pawl-lock/pawl/driver"
+)
+
+// Open makes a driver with a pool of its own, which Close closes, and creates the tables that do not exist yet. opts may be
+// nil. ctx bounds the opening only.
+//
+//	sqlite:///var/lib/app/locks.db   a file by its full path
+//	sqlite:locks.db                  a file in the current folder
+//
+// Bytes that have a meaning in URLs are written as %XX. The file is created if it does not exist; its folder is not. Errors
+// never show the URL, since those of other databases carry passwords; they show the file.
+func Open(ctx context.Context, location string, opts *Options) (*Driver, error) {
+	file, err := sqliteFile(location)
+	if err != nil {
+		return nil, fmt.Errorf("sqllock: %w", err)
+	}
+	if _, err := opts.filled(); err != nil {
+		return nil, err
+	}
+	if err := lookAtFile(file); err != nil {
+		return nil, fmt.Errorf("sqllock: open %s: %w", file, err)
+	}
+	connector, err := sqlite.NewConnector(sqliteSource(file))
+	if err != nil {
+		return nil, fmt.Errorf("sqllock: open %s: %w", file, err)
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(4)
+	db.SetMaxIdleConns(2) // one writes, one reads
+	d := New(db, SQLite, opts)
+	d.owned = true
+	if err := d.prepareFile(ctx); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("sqllock: open %s: %w", file, err)
+	}
+	return d, nil
+}
+
+// prepareFile brings the file into WAL mode and creates the tables.
+func (d *Driver) prepareFile(ctx context.Context) error {
+	var mode string
+	err := d.retry(ctx, func() error {
+		return d.db.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode)
+	})
+	if err != nil {
+		return d.hinted(err)
+	}
+	if mode != "wal" {
+		return fmt.Errorf("SQLite cannot use its write-ahead log here (journal mode %s): choose a file on a local disk", mode)
+	}
+	if err := d.CreateSchema(ctx); err != nil {
+		return err
+	}
+	// Whoever may only read would learn it at the first lock, which is too late.
+	err = d.retry(ctx, func() error {
+		b, err := d.begin()
+		if err == nil {
+			b.tx.Rollback()
+		}
+		return err
+	})
+	if err != nil && ctx.Err() != nil && d.dialect.fault(err).again {
+		return nil // somebody writes, so the file can be written
+	}
+	if err != nil {
+		return d.hinted(err)
+	}
+	return nil
+}
+
+func (d *Driver) hinted(err error) error {
+	if hint := d.dialect.fault(err).hint; hint != "" {
+		return fmt.Errorf("%s: %w", hint, err)
+	}
+	return err
+}
+
+var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`)
+
+// sqliteFile is the absolute path that a URL names.
+func sqliteFile(location string) (string, error) {
+	const forms = "write sqlite:///path/to/file.db, or sqlite:file.db for a file in the current folder"
+	name, rest, ok := strings.Cut(location, ":")
+	switch {
+	case !ok || !scheme.MatchString(name):
+		return "", fmt.Errorf("the location has no scheme: %s: %w", forms, driver.ErrInvalid)
+	case !strings.EqualFold(name, "sqlite"):
+		return "", fmt.Errorf("locations of the scheme %q are not supported: %s: %w: %w", name, forms, driver.ErrInvalid, errors.ErrUnsupported)
+	case strings.ContainsAny(rest, "?#"):
+		return "", fmt.Errorf("an sqlite location has no query and no fragment (a ? in a file's name is written %%3F, a # %%23): %s: %w", forms, driver.ErrInvalid)
+	}
+	if path, ok := strings.CutPrefix(rest, "//"); ok {
+		if !strings.HasPrefix(path, "/") {
+			return "", fmt.Errorf("an sqlite location has no host: %s: %w", forms, driver.ErrInvalid)
+		}
+		rest = path
+	}
+	file, err := url.PathUnescape(rest)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("the location has a %% that begins no %%XX: %s: %w", forms, driver.ErrInvalid)
+	case file == "" || strings.HasPrefix(file, ":memory:"):
+		return "", fmt.Errorf("a database in memory is not shared with any other process: use a file, or memlock: %w", driver.ErrInvalid)
+	case strings.ContainsRune(file, 0):
+		return "", fmt.Errorf("the file's name has a NUL byte: %w", driver.ErrInvalid)
+	case strings.HasSuffix(file, "/"):
+		return "", fmt.Errorf("the location names a folder: %s: %w", forms, driver.ErrInvalid)
+	}
+	if runtime.GOOS == "windows" && len(file) > 2 && file[0] == '/' && file[2] == ':' {
+		file = file[1:] // sqlite:///C:/path
+	}
+	return filepath.Abs(filepath.FromSlash(file))
+}
+
+// lookAtFile finds the mistakes that SQLite has no clear words for.
+func lookAtFile(file string) error {
+	folder := filepath.Dir(file)
+	switch info, err := os.Stat(folder); {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("the folder %s does not exist: create it first: %w", folder, err)
+	case err != nil:
+		return fmt.Errorf("the folder %s cannot be looked at: %w", folder, err)
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a folder: %w", folder, driver.ErrInvalid)
+	}
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("it is not a regular file: choose another name: %w", driver.ErrInvalid)
+	}
+	return nil
+}
+
+// sqliteSource makes the name by which modernc.org/sqlite opens the file.
+//
+// Transactions take the write lock at once, and conflicts are reported at once: the driver waits by itself, in shorter
+// steps than SQLite does and no longer than its caller wants. Commits are not flushed one by one (synchronous=NORMAL),
+// see the package's documentation.
+func sqliteSource(file string) string {
+	u := url.URL{Scheme: "file", Path: filepath.ToSlash(file)}
+	if !strings.HasPrefix(u.Path, "/") {
+		u.Path = "/" + u.Path
+	}
+	return "file://" + u.EscapedPath() + "?_txlock=immediate&_busy_timeout=0&_synchronous=NORMAL&_error_rc=1"
+}
