@@ -1,0 +1,166 @@
+// Package backend opens the store that a URL names.
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/memlock"
+	"github.com/pawl-lock/pawl/sqllock"
+)
+
+// openers is the one table of the stores that this build has.
+var openers = map[string]func(ctx context.Context, raw, prefix string) (driver.Driver, error){
+	"mem": func(context.Context, string, string) (driver.Driver, error) { return memlock.New(), nil },
+	"sqlite": func(ctx context.Context, raw, prefix string) (driver.Driver, error) {
+		return sqllock.Open(ctx, raw, &sqllock.Options{Prefix: prefix})
+	},
+}
+
+// planned are schemes that pawl is going to have.
+var planned = []string{"redis+sentinel", "redis+cluster", "redlock", "zk", "etcd", "postgres", "mysql"}
+
+var aliases = map[string]string{
+	"zookeeper": "zk", "postgresql": "postgres", "mariadb": "mysql", "sentinel": "redis+sentinel", "redis-sentinel": "redis+sentinel",
+	"cluster": "redis+cluster", "redis-cluster": "redis+cluster", "sqlite3": "sqlite", "file": "sqlite", "memory": "mem",
+}
+
+// URLError says that a URL can never be opened by this build. It never shows more of it than the scheme.
+type URLError struct{ Text string }
+
+func (e *URLError) Error() string { return e.Text }
+
+// Store is an open store.
+type Store struct {
+	driver.Driver
+	Kind  string // the scheme: redis, sqlite, …
+	Place string // for people: without user, password and parameters
+}
+
+// Open connects to the store at raw; ctx bounds the connecting. Every name is stored with prefix in front, as the store's
+// own option has it.
+func Open(ctx context.Context, raw, prefix string) (*Store, error) {
+	scheme, err := Scheme(raw)
+	if err != nil {
+		return nil, err
+	}
+	place := Redact(raw)
+	d, err := openers[scheme](ctx, raw, prefix)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", place, err)
+	}
+	return &Store{Driver: d, Kind: scheme, Place: place}, nil
+}
+
+// Schemes are those that work, sorted.
+func Schemes() []string { return slices.Sorted(maps.Keys(openers)) }
+
+// Scheme is the scheme of raw, if this build can open it; else the error is a *URLError.
+func Scheme(raw string) (string, error) {
+	works := "what works: " + strings.Join(Schemes(), ", ")
+	scheme, _, ok := strings.Cut(raw, ":")
+	scheme = strings.ToLower(scheme)
+	if !ok || scheme != "mem" && scheme != "sqlite" && !strings.HasPrefix(raw[len(scheme):], "://") {
+		return "", &URLError{"the backend is a URL such as redis://localhost:6379 or sqlite:///var/lib/locks.db, beginning with a scheme and ://; " + works}
+	}
+	if openers[scheme] != nil {
+		return scheme, nil
+	}
+	if slices.Contains(planned, scheme) || slices.Contains(planned, aliases[scheme]) {
+		return "", &URLError{fmt.Sprintf("%s:// is not available in this build yet; %s", scheme, works)}
+	}
+	text := fmt.Sprintf("unknown backend %q", scheme)
+	if near := closest(scheme); near != "" {
+		text += fmt.Sprintf(": did you mean %s://?", near)
+	}
+	return "", &URLError{text + "; " + works}
+}
+
+// closest is the known scheme that a mistyped one is probably meant to be, or "".
+func closest(s string) string {
+	if a := aliases[s]; a != "" {
+		return a
+	}
+	best, at := "", 3
+	for _, k := range append(Schemes(), planned...) {
+		if d := distance(s, k); d < at && d < len(k) {
+			best, at = k, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters must be inserted, dropped or changed to make b of a (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diag := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			up := row[j+1]
+			cost := diag
+			if a[i] != b[j] {
+				cost = 1 + min(diag, up, row[j])
+			}
+			diag, row[j+1] = up, cost
+		}
+	}
+	return row[len(b)]
+}
+
+// Redact is raw without user, password, parameters and fragment.
+func Redact(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		scheme, _, _ := strings.Cut(raw, ":")
+		return strings.ToLower(scheme) + "://…"
+	}
+	u.User, u.RawQuery, u.Fragment, u.RawFragment = nil, "", "", ""
+	if u.Opaque != "" {
+		u.Opaque = ""
+	}
+	return u.String()
+}
+
+// Local is the URL of the SQLite file in the user's state directory, which is made if it does not exist.
+func Local() (string, error) {
+	dir, err := stateDir()
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(dir, "pawl")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("no folder for the locks of this machine: %w; choose a store with --backend or PAWL_BACKEND", err)
+	}
+	path := filepath.ToSlash(filepath.Join(dir, "locks.db"))
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path // C:/…
+	}
+	return (&url.URL{Scheme: "sqlite", Path: path}).String(), nil
+}
+
+func stateDir() (string, error) {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return dir, nil // the specification wants relative ones ignored
+	}
+	if dir := os.Getenv("LOCALAPPDATA"); runtime.GOOS == "windows" && dir != "" {
+		return dir, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil || !filepath.IsAbs(home) {
+		return "", errors.New("no home folder for the locks of this machine: set HOME or XDG_STATE_HOME, or choose a store with --backend or PAWL_BACKEND")
+	}
+	return filepath.Join(home, ".local", "state"), nil
+}

@@ -1,0 +1,62 @@
+package child
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// adoptOrphans makes this process the parent of descendants whose own parent has ended.
+func adoptOrphans() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// dieWithParent kills a process when the thread that started it ends.
+func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
+
+func setName(s string) {
+	b := append([]byte(s), 0)
+	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&b[0])), 0, 0, 0)
+}
+
+// members counts the processes of a group that live; dead ones that nobody has waited for are left out. -1: not known.
+func members(group int) int {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return -1
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return -1
+	}
+	n, seen := 0, false
+	for _, name := range names {
+		if _, err := strconv.Atoi(name); err != nil {
+			continue
+		}
+		b, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			continue
+		}
+		seen = true
+		// pid (comm) state ppid pgrp …; comm may hold anything
+		var state string
+		var ppid, pgrp int
+		if i := bytes.LastIndexByte(b, ')'); i < 0 {
+			continue
+		} else if _, err := fmt.Sscan(string(b[i+1:]), &state, &ppid, &pgrp); err != nil {
+			continue
+		}
+		if pgrp == group && state != "Z" && state != "X" {
+			n++
+		}
+	}
+	if !seen {
+		return -1
+	}
+	return n
+}

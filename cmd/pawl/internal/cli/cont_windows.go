@@ -1,0 +1,6 @@
+package cli
+
+import "os"
+
+// cont does nothing here.
+var cont os.Signal = os.Interrupt
