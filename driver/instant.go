@@ -10,13 +10,15 @@ type Instant int64
 
 // Now reads the clock. Inside a testing/synctest bubble it reads the bubble's fake time.
 func Now() Instant {
-	// The monotonic clock of a bubble starts decades after that of any real process, which is how the two are told
-	// apart: package time has no way to ask.
-	if up := time.Since(start); up > 20*365*24*time.Hour {
-		return Instant(up)
+	// A bubble begins in the year 2000, before any real process did. That is how the two are told apart: package time has
+	// no way to ask, and no real monotonic clock runs backwards.
+	if up := time.Since(start); up < 0 {
+		return Instant(up + century)
 	}
 	return realNow()
 }
+
+const century = 100 * 365 * 24 * time.Hour
 
 var start = time.Now()
 

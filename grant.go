@@ -1,0 +1,233 @@
+package pawl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/pawl-lock/pawl/driver"
+)
+
+// grant is what the store gave: one remote hold, and the leases that live on it. A hand-off is its next lease, a joined
+// reader a further one, re-entry a nested one. It is live, then draining (no lease may be added), then gone. One rule
+// replaces many: no release in the store while a lease is left, no new lease once draining.
+type grant struct {
+	c     *core
+	cl    *Client
+	hold  driver.Hold // its Token is the first of the interval
+	end   int64       // the last token of the interval
+	limit int         // of a semaphore
+
+	// under core.mu
+	ln       *line // nil once it has left its line
+	leases   []*Lease
+	last     int64 // the last token given out
+	start    driver.Instant
+	trust    driver.Instant // the trust deadline
+	renewAt  driver.Instant // 0: not to be renewed
+	maxAt    driver.Instant // 0: no MaxHold
+	idleTill driver.Instant
+	index    int // in the agenda; -1: not there
+	due      driver.Instant
+	idle     bool // lingers: no lease, but not given back
+	wanted   bool // somebody else wants it: do not linger
+	renewing chan struct{}
+	lost     *LostError
+	lastErr  error         // of the last renewal
+	over     chan struct{} // made by Close: closed when the last lease was unlocked
+}
+
+func newGrant(c *core, t *target, hold driver.Hold, d driver.Grant) *grant {
+	span := int64(max(d.Span, 1))
+	if d.Token == 0 {
+		span = 1 // nothing to number hand-offs with
+	}
+	g := &grant{c: c, cl: t.c, hold: hold, end: hold.Token + span - 1, limit: t.limit, last: hold.Token, start: driver.Now(), index: -1}
+	ttl := cmp.Or(d.TTL, hold.TTL) // as granted, which may be more or less than asked for
+	g.hold.TTL = ttl
+	g.trust = d.Sent.Add(ttl - margin(ttl))
+	if !t.c.pol.noKeepalive {
+		g.renewAt = c.agenda.renewal(d.Sent, ttl)
+	}
+	g.limitHold(g.start)
+	return g
+}
+
+// admit enters a new grant in its line and in the agenda.
+func (c *core) admit(g *grant, ln *line) {
+	g.ln = ln
+	ln.live++
+	switch g.hold.Kind {
+	case driver.Exclusive, driver.Write, driver.Once:
+		ln.writer = g
+	case driver.Read:
+		ln.reader = g
+	}
+	c.agenda.add(g)
+	c.arm()
+}
+
+// depart takes g out of its line, so that the next one here may ask the store.
+func (c *core) depart(g *grant) {
+	c.agenda.remove(g)
+	ln := g.ln
+	if ln == nil {
+		return
+	}
+	g.ln = nil
+	ln.live--
+	if ln.writer == g {
+		ln.writer = nil
+	}
+	if ln.reader == g {
+		ln.reader = nil
+	}
+	c.promote(ln)
+}
+
+// trustedHalf reports whether more than half of the trust is left: only then may a grant pass on.
+func (g *grant) trustedHalf(now driver.Instant) bool {
+	ttl := g.hold.TTL
+	return 2*g.trust.Sub(now) > ttl-margin(ttl)
+}
+
+func (g *grant) lease(cl *Client, parent *Lease, token int64) *Lease {
+	l := &Lease{g: g, cl: cl, parent: parent, token: token, got: driver.Now()}
+	g.leases = append(g.leases, l)
+	return l
+}
+
+// lose ends g without a release: every lease of it ends, and its place in the line is free at once.
+func (c *core) lose(g *grant, why Reason, err error, out *after) {
+	if g.lost != nil || g.index < 0 {
+		return
+	}
+	g.lost = &LostError{Name: g.hold.Name, Token: g.last, Reason: why, Err: err}
+	for _, l := range g.leases {
+		l.finish(g.lost, out)
+	}
+	idle := g.idle
+	g.idle = false
+	switch {
+	case why == Closing: // it stays in its line: nobody here may ask the store any more
+		c.agenda.remove(g)
+	default:
+		c.depart(g)
+	}
+	if idle {
+		return
+	}
+	for _, l := range g.leases {
+		if l.parent == nil {
+			l.cl.events.emit(&l.cl.opts, Event{Op: Lost, Name: g.hold.Name, Token: l.token, Took: driver.Now().Sub(l.got), Err: g.lost})
+		}
+	}
+	if why != Closing {
+		lost, log := g.lost, g.cl.opts.log()
+		out.add(func() {
+			log.Warn("pawl: lock lost", "lock", lost.Name, "token", lost.Token, "reason", string(lost.Reason), "err", lost.Err)
+		})
+	}
+}
+
+// release gives g back, in the caller's goroutine, within releaseLimit. No lease is left.
+func (g *grant) release(end driver.End) error {
+	c := g.c
+	c.mu.Lock()
+	limit := min(releaseLimit, max(g.trust.Until(), 100*time.Millisecond))
+	hold, renewing := g.hold, g.renewing
+	end.Last = g.last
+	if keep := g.cl.pol.minHold - driver.Now().Sub(g.start); keep > 0 && end.Keep == 0 {
+		end.Keep = (keep + time.Millisecond - 1).Truncate(time.Millisecond)
+	}
+	c.mu.Unlock()
+
+	ctx, stop := context.WithTimeout(context.Background(), limit)
+	defer stop()
+	err := c.d.Release(ctx, hold, end)
+	for pause := minPause; err != nil && !errors.Is(err, ErrNotHeld) && ctx.Err() == nil; pause *= 2 {
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			continue
+		}
+		first := err
+		if err = c.d.Release(ctx, hold, end); errors.Is(err, ErrNotHeld) && !sure(first) {
+			err = nil // the unanswered one did it
+		}
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrNotHeld):
+		err = &LostError{Name: hold.Name, Token: g.last, Reason: Revoked}
+	default:
+		// A renewal that is still under way could outlive a release that may not have arrived.
+		if renewing != nil {
+			select {
+			case <-renewing:
+			case <-ctx.Done():
+			}
+		}
+		c.repeat(hold.TTL, func(ctx context.Context) error { return c.d.Release(ctx, hold, end) })
+		err = &UnknownError{Op: "unlock", Name: hold.Name, FreeBy: time.Now().Add(hold.TTL), Err: err}
+	}
+	c.mu.Lock()
+	c.depart(g)
+	c.mu.Unlock()
+	return err
+}
+
+// releaseLimit bounds Unlock on a store that does not answer.
+const releaseLimit = 3 * time.Second
+
+// giveBack frees what a lost grant may still have in the store, now that its last lease was unlocked.
+func (g *grant) giveBack() {
+	switch g.lost.Reason {
+	case Revoked:
+	case Expired:
+		g.c.repeat(g.hold.TTL, func(ctx context.Context) error {
+			return g.c.d.Release(ctx, g.hold, driver.End{Last: g.last})
+		})
+	default: // the store still has it, and the work has just stopped
+		g.release(driver.End{})
+	}
+}
+
+// drain gives a lingering grant back in the background.
+func (c *core) drain(g *grant) {
+	g.idle = false
+	c.agenda.remove(g)
+	c.tasks.run(func() { g.release(driver.End{}) })
+}
+
+// resume turns a lingering grant into a lease without asking the store.
+func (c *core) resume(g *grant, cl *Client) *Lease {
+	g.idle = false
+	g.pass(driver.Now())
+	return g.lease(cl, nil, g.last)
+}
+
+// pass gives g to its next holder: a new token, a new MaxHold.
+func (g *grant) pass(now driver.Instant) {
+	g.last++
+	g.limitHold(now)
+	g.c.agenda.fix(g)
+}
+
+func (g *grant) limitHold(from driver.Instant) {
+	if d := g.cl.pol.maxHold; d > 0 {
+		g.maxAt = from.Add(d)
+	}
+}
+
+func (g *grant) drop(l *Lease) {
+	i := slices.Index(g.leases, l)
+	n := len(g.leases) - 1
+	g.leases[i] = g.leases[n]
+	g.leases[n] = nil
+	g.leases = g.leases[:n]
+}

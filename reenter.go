@@ -1,0 +1,102 @@
+package pawl
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/pawl-lock/pawl/driver"
+)
+
+// The leases nested directly in one lease exclude one another, as its holder and strangers do: at any instant only one
+// of them is live, or several readers. So two goroutines that share a lease's Context never run under it at once, while
+// a call that descends from it enters without waiting (Moss, Nested Transactions, 1981: every other holder of a lock
+// must be an ancestor).
+
+var (
+	errUnlocked = ErrNotHeld
+	errOuter    = &outerError{}
+	errUpgrade  = errors.New("held to read by this context: unlock it before writing")
+)
+
+// outerError ends a nested lease whose outer one was unlocked.
+type outerError struct{}
+
+func (*outerError) Error() string        { return "the lease that this one re-entered was unlocked: not held" }
+func (*outerError) Is(target error) bool { return target == ErrNotHeld }
+
+// kids are the leases nested directly in one lease.
+type kids struct {
+	n       int  // live ones
+	reading bool // they are readers
+	queue   []chan struct{}
+}
+
+func (k *kids) wake() {
+	for _, ch := range k.queue {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (k *kids) end() {
+	if k.n--; k.n == 0 {
+		k.wake()
+	}
+}
+
+// reenter takes a lease nested in l, without asking the store.
+func (l *Lease) reenter(ctx context.Context, t *target, try bool) (*Lease, error) {
+	g := l.g
+	c := g.c
+	if g.hold.Kind.Family() != t.kind.Family() {
+		return nil, wrap("lock", t.name, &driver.MismatchError{Have: g.hold.Kind, Want: t.kind})
+	}
+	if g.hold.Kind == driver.Read && t.kind != driver.Read {
+		return nil, wrap("lock", t.name, errors.Join(errUpgrade, ErrMismatch))
+	}
+	read := t.kind == driver.Read
+	var ch chan struct{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	leave := func() {
+		if i := slices.Index(l.kids.queue, ch); ch != nil && i >= 0 {
+			l.kids.queue = slices.Delete(l.kids.queue, i, i+1)
+			l.kids.wake()
+		}
+	}
+	for {
+		first := len(l.kids.queue) == 0 || l.kids.queue[0] == ch
+		switch {
+		case l.cause != nil:
+			leave()
+			return nil, wrap("lock", t.name, l.cause)
+		case c.closed:
+			leave()
+			return nil, wrap("lock", t.name, ErrClosed)
+		case first && (l.kids.n == 0 || read && l.kids.reading):
+			l.kids.n++
+			l.kids.reading = read
+			k := g.lease(t.c, l, l.token)
+			leave()
+			return k, nil
+		case try:
+			return nil, &HeldError{Name: t.name, Here: true, Waiters: len(l.kids.queue)}
+		case ctx.Err() != nil:
+			leave()
+			return nil, &HeldError{Name: t.name, Here: true, Waiters: -1, cause: context.Cause(ctx)}
+		}
+		if ch == nil {
+			ch = make(chan struct{}, 1)
+			l.kids.queue = append(l.kids.queue, ch)
+		}
+		c.mu.Unlock()
+		select {
+		case <-ch:
+		case <-ctx.Done():
+		}
+		c.mu.Lock()
+	}
+}
