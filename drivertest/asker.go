@@ -19,6 +19,7 @@ type asker struct {
 	grant   driver.Grant
 	at      driver.Instant // when the grant was answered
 	sent    driver.Instant // before the last confirmation was asked for
+	again   time.Duration  // HeldError.Again of the last refusal
 	granted bool
 	left    bool
 }
@@ -116,6 +117,7 @@ func (a *asker) mustNotGet() *driver.HeldError {
 	if !errors.As(err, &held) || !errors.Is(err, driver.ErrHeld) {
 		a.c.failf("%s should have been refused with a *HeldError, got: %s", a.what(), say(err))
 	}
+	a.again = held.Again
 	return held
 }
 

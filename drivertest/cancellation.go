@@ -47,6 +47,7 @@ var cancellationRules = []Rule{
 		Name:     "a hold outlives the contexts of its calls",
 		Sentence: "ctx bounds the call and never a hold or a place.",
 		each:     everyKind,
+		slow:     true,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			holder := c.rival(d2).mustGet()

@@ -1,8 +1,6 @@
 package drivertest
 
 import (
-	"time"
-
 	"github.com/pawl-lock/pawl/driver"
 )
 
@@ -100,28 +98,19 @@ var fairRules = []Rule{
 			c.inTime(func() bool {
 				a := c.ask(d1).mustGet()
 				b := c.ask(d2, lasting(c.short()), waits)
-				held := b.mustNotGet()
+				b.mustNotGet()
 				late := c.ask(d1, waits)
 				late.mustNotGet()
 				defer c.giveBack(a)
-				defer late.leave()
-				defer b.leave()
-				heard := driver.Now()
-				for end := time.Now().Add(5 * c.short() / 2); time.Now().Before(end); {
-					again := held.Again
-					if again <= 0 {
-						again = c.short() / 3
-					}
-					b.waitRing(again)
-					held = b.mustNotGet()
-					if driver.Now().Sub(heard) >= c.short() {
-						return false
-					}
-					heard = driver.Now()
+				defer late.leaveOrRelease()
+				defer b.leaveOrRelease()
+				if !b.keepsTrying(5 * c.short() / 2) {
+					return false
 				}
+				looked := driver.Now()
 				c.giveBack(a)
 				err := late.try(1)
-				if driver.Now().Sub(heard) >= c.short() {
+				if driver.Now().Sub(looked) >= c.short() {
 					return false
 				}
 				if err == nil {

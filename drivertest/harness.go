@@ -75,10 +75,10 @@ func (h Harness) carries(kinds ...driver.Kind) bool {
 	return true
 }
 
-// together is how many of the slow cases (those that wait for a TTL) run at once in real time.
+// together is how many of the slow cases (those that sleep) run at once in real time.
 const together = 32
 
-// Run runs every rule that applies to the driver as a subtest. In real time the rules that wait for a TTL run at the same
+// Run runs every rule that applies to the driver as a subtest. In real time the rules that sleep run at the same
 // time, after the others, so the whole suite takes a few TTLs and not a hundred.
 func Run(t *testing.T, h Harness) {
 	h = h.withDefaults()

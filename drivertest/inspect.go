@@ -206,6 +206,7 @@ var inspectRules = []Rule{
 		Sentence: "A watch is live when Watch returns, ticks when the name is taken and when it gets free, and its channel is closed when ctx ends.",
 		needs:    watches,
 		each:     everyKind,
+		slow:     true,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			ctx, cancel := context.WithCancel(c.ctx)

@@ -88,6 +88,21 @@ var releaseRules = []Rule{
 		},
 	},
 	{
+		Name:     "from another process",
+		Sentence: "A Hold is plain data: whoever has it can release it, through any driver of the store.",
+		each:     everyKind,
+		check: func(c *run) {
+			d1, d2 := c.pair()
+			a := c.ask(d1).mustGet()
+			if err := d2.Release(c.ctx, a.r.Hold, driver.End{Last: a.lastReserved()}); err != nil {
+				c.failf("Release through another driver: %s", say(err))
+			}
+			a.granted, a.left = false, true
+			c.mustBeOver(d1, a.r.Hold)
+			c.rival(d1).mustGet()
+		},
+	},
+	{
 		Name:     "of an expired hold is harmless",
 		Sentence: "Release of a hold whose TTL is over is ErrNotHeld and touches no later hold.",
 		each:     everyKind,
@@ -133,6 +148,7 @@ var releaseRules = []Rule{
 		Name:     "is told to nobody who released",
 		Sentence: "Notify is not called after Release has returned, and a holder's own Release is no loss.",
 		each:     everyKind,
+		slow:     true,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			a := c.ask(d1, waits).mustGet()

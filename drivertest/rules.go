@@ -14,7 +14,7 @@ type Rule struct {
 	each  []driver.Kind // run once for each of these that is carried; nil: once, for the first of alone that is carried
 	with  []driver.Kind // runs only if all of these are carried
 	needs powers
-	slow  bool // waits for a TTL
+	slow  bool // sleeps: in real time it runs beside others
 	check func(c *run)
 }
 

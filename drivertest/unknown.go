@@ -119,10 +119,14 @@ var unknownRules = []Rule{
 		Name:     "a cancelled request leaves nothing",
 		Sentence: "Whatever came of a Try that ended with ctx, after Leave nothing of it is in the store and nothing arrives later.",
 		each:     everyKind,
+		slow:     true,
 		check: func(c *run) {
 			d1, d2 := c.pair()
-			for range 20 {
+			for i := range 20 {
 				ctx, cancel := context.WithTimeout(c.ctx, rand.N(2*time.Millisecond))
+				if i%4 == 0 {
+					cancel()
+				}
 				a := c.ask(d1, waits)
 				a.place.Try(ctx, 1)
 				cancel()

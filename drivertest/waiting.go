@@ -13,6 +13,7 @@ var waitingRules = []Rule{
 		Sentence: "A waiting place is told Changed when the name gets free, and then gets in.",
 		each:     single,
 		needs:    notifies,
+		slow:     true,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			a := c.ask(d1).mustGet()
@@ -77,6 +78,7 @@ var waitingRules = []Rule{
 		Sentence: "A place that was passed by a newcomer is told again when that one releases.",
 		each:     single,
 		needs:    notifies,
+		slow:     true,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			a := c.ask(d1).mustGet()
@@ -115,9 +117,47 @@ var waitingRules = []Rule{
 		},
 	},
 	{
+		Name:     "a long wait does not wear out",
+		Sentence: "A place that looks again when HeldError.Again says so may wait for longer than its TTL, and is told, gets in and holds as any other.",
+		each:     single,
+		slow:     true,
+		check: func(c *run) {
+			d1, d2 := c.pair()
+			c.inTime(func() bool {
+				a := c.ask(d1).mustGet()
+				b := c.ask(d2, lasting(c.short()), waits)
+				defer c.giveBack(a)
+				defer b.leaveOrRelease()
+				if !b.keepsTrying(5 * c.short() / 2) {
+					return false
+				}
+				b.forget()
+				looked := driver.Now()
+				a.release()
+				told := c.h.Polls || b.hear(driver.Changed, c.soon())
+				if driver.Now().Sub(looked) >= c.short() {
+					return false
+				}
+				if !told {
+					c.failf("a place that waited for longer than its TTL was not told of the release")
+				}
+				b.mustGetWithin(c.soon() + c.turn())
+				err := c.ask(d1).try(1)
+				if !b.alive() {
+					return false
+				}
+				if err == nil {
+					c.failf("the hold of a place that had waited for longer than its TTL did not last")
+				}
+				return true
+			})
+		},
+	},
+	{
 		Name:     "who does not wait is not in line",
 		Sentence: "A place without Wait never queues, subscribes or disturbs others.",
 		each:     single,
+		slow:     true,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			a := c.ask(d1, waits).mustGet()
@@ -138,6 +178,7 @@ var waitingRules = []Rule{
 			if n := b.count(driver.Changed); n > 0 {
 				c.failf("a place that does not wait was told Changed %d times", n)
 			}
+			b.mustGet()
 		},
 	},
 	{
@@ -175,6 +216,7 @@ var waitingRules = []Rule{
 				b.mustHear(driver.Changed)
 			}
 			b.leave()
+			next.mustBeCalled()
 			next.mustGetWithin(c.soon() + c.turn())
 		},
 	},
@@ -182,6 +224,7 @@ var waitingRules = []Rule{
 		Name:     "silence after leaving",
 		Sentence: "Notify is not called after Leave has returned.",
 		each:     single,
+		slow:     true,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			a := c.ask(d1).mustGet()
@@ -246,6 +289,48 @@ var waitingRules = []Rule{
 
 // turn is how long a next in line may have to wait for one who does not come.
 func (c *run) turn() time.Duration { return time.Second }
+
+// called reports whether the place was told, or is to look again by itself.
+func (a *asker) called() bool {
+	return a.again > 0 && a.again <= a.c.soon()+a.c.turn() || a.hear(driver.Changed, a.c.soon()+a.c.turn())
+}
+
+func (a *asker) mustBeCalled() {
+	a.c.tb.Helper()
+	if !a.called() {
+		a.c.failf("%s was not told Changed within %v", a.what(), a.c.soon()+a.c.turn())
+	}
+}
+
+// keepsTrying looks for d when HeldError.Again says so, and only then. It answers false when it came too late itself.
+func (a *asker) keepsTrying(d time.Duration) bool {
+	a.c.tb.Helper()
+	for end := time.Now().Add(d); ; {
+		looked := driver.Now()
+		again := a.mustNotGet().Again
+		left := time.Until(end)
+		if left <= 0 {
+			return true
+		}
+		if again <= 0 || again > left {
+			again = left
+		}
+		time.Sleep(again)
+		if again < a.r.TTL && driver.Now().Sub(looked) >= a.r.TTL {
+			return false
+		}
+	}
+}
+
+// leaveOrRelease ends whatever there is.
+func (a *asker) leaveOrRelease() {
+	if a.granted {
+		a.c.giveBack(a)
+	} else if !a.left {
+		a.left = true
+		a.place.Leave(a.c.ctx)
+	}
+}
 
 // mustHear wants a signal at once.
 func (a *asker) mustHear(s driver.Signal) {
