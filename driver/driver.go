@@ -154,7 +154,8 @@ type Place interface {
 	//
 	// When it answers a *HeldError to a request with Wait, the place is in line, counted from its first Try, and every
 	// later change that may let it in is reported as Changed: a driver subscribes before it reads. A place without Wait
-	// never queues, subscribes or disturbs others. After an unknown outcome the client calls Leave, never Try.
+	// never queues, subscribes or disturbs others, and has nothing to leave once its Try was refused: the client then just
+	// forgets it. After an unknown outcome the client calls Leave, never Try.
 	Try(ctx context.Context, span int) (Grant, error)
 
 	// Leave gives the place up, and whatever a late answer may have won with it: once it has returned nil, nothing of the

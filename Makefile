@@ -1,0 +1,45 @@
+# The two commands that matter: `make test` installs what the tests need and runs them all with the race detector;
+# `make check` is what CI runs.
+
+MODULES   := . redislock sqllock cmd/pawl torture bench
+FUZZTIME  ?= 5s
+TESTFLAGS ?= -race -timeout 10m
+
+.PHONY: test check deps tools fmt vet staticcheck tidy fuzz bench
+
+test: deps tools
+	GOTESTSUM=bin/gotestsum scripts/test.sh $(TESTFLAGS)
+
+check: fmt vet staticcheck tidy test fuzz
+
+# Debian packages: servers that the tests start for themselves.
+deps:
+	scripts/deps.sh
+
+tools: bin/gotestsum bin/staticcheck
+
+bin/gotestsum bin/staticcheck: tools/go.mod tools/go.sum
+	GOWORK=off go -C tools build -o ../bin/ tool
+	@touch bin/gotestsum bin/staticcheck
+
+fmt:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not gofmt-ed:"; echo "$$out"; exit 1; }
+
+vet:
+	go vet work
+	GOOS=darwin go vet . ./driver ./memlock ./fence
+	GOOS=windows go vet . ./driver ./memlock ./fence
+
+staticcheck: tools
+	@for m in $(MODULES); do echo "staticcheck $$m"; (cd $$m && $(CURDIR)/bin/staticcheck ./...) || exit 1; done
+
+# Every go.mod is tidy, so that what the repository says is what is built.
+tidy:
+	@for m in $(MODULES) tools; do echo "tidy $$m"; (cd $$m && GOWORK=off go mod tidy -diff) || exit 1; done
+
+fuzz:
+	scripts/fuzz.sh $(FUZZTIME)
+
+# One hot key and many held leases on Redis, beside the plain lock, in one run.
+bench: deps
+	cd bench && go run .
