@@ -2,6 +2,11 @@ module github.com/pawl-lock/pawl/redislock
 
 go 1.26
 
-require github.com/pawl-lock/pawl v0.0.0
+require (
+	github.com/pawl-lock/pawl v0.0.0
+	github.com/redis/rueidis v1.0.79
+)
+
+require golang.org/x/sys v0.47.0 // indirect
 
 replace github.com/pawl-lock/pawl => ..

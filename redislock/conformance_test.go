@@ -1,0 +1,63 @@
+package redislock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/drivertest"
+	"github.com/pawl-lock/pawl/redislock"
+	"github.com/pawl-lock/pawl/redislock/redistest"
+)
+
+var everyKind = []driver.Kind{driver.Exclusive, driver.Fair, driver.Read, driver.Write, driver.Permits, driver.Leader, driver.Once}
+
+func TestConformance(t *testing.T) {
+	s := redistest.Start(t)
+	raw := connect(t, s)
+	drivertest.Run(t, drivertest.Harness{
+		Open:        func(t testing.TB) driver.Driver { return open(t, s.URL, nil) },
+		Kinds:       everyKind,
+		MinTTL:      time.Second,
+		WriterFirst: true,
+		Delete: func(t testing.TB, name string) {
+			do(t, raw, "FLUSHALL")
+		},
+		Stall: func(testing.TB) func() {
+			s.Stop()
+			return s.Cont
+		},
+	})
+}
+
+// connect is a client that knows nothing of pawl.
+func connect(t testing.TB, s *redistest.Server) rueidis.Client {
+	t.Helper()
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, ForceSingleClient: true, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func do(t testing.TB, c rueidis.Client, args ...string) rueidis.RedisMessage {
+	t.Helper()
+	msg, err := c.Do(t.Context(), c.B().Arbitrary(args...).Build()).ToMessage()
+	if err != nil && !rueidis.IsRedisNil(err) {
+		t.Fatalf("%q: %v", args, err)
+	}
+	return msg
+}
+
+func open(t testing.TB, url string, opts *redislock.Options) *redislock.Driver {
+	t.Helper()
+	d, err := redislock.Open(t.Context(), url, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}

@@ -1,0 +1,296 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/pawl-lock/pawl/driver"
+)
+
+// Options change how a Driver uses its store. The zero value, like nil, is the default.
+type Options struct {
+	// Prefix is put before every name: a namespace, at most 1024 bytes. By default there is none, so that another client
+	// sees exactly the name that pawl was given.
+	Prefix string
+
+	// Fenced takes the tokens of mutexes (Exclusive and Fair) from the counter of Redisson's fenced lock, one for each
+	// hold, so that both clients number their holds together. By default pawl numbers for itself. All clients of a name
+	// must agree on it.
+	Fenced bool
+}
+
+// Driver keeps locks on a Redis server, in the layout of Redisson. It is safe for concurrent use.
+type Driver struct {
+	client rueidis.Client
+	own    bool   // Open made the client
+	stop   func() // ends what Open's client is dialing
+	bad    error  // a bad option, reported by every call
+	opts   Options
+	lanes  *lanes
+	ear    *ear
+	people *people
+
+	once sync.Once
+}
+
+var (
+	_ driver.Driver    = (*Driver)(nil)
+	_ driver.Inspector = (*Driver)(nil)
+	_ driver.Watcher   = (*Driver)(nil)
+	_ driver.Attacher  = (*Driver)(nil)
+	_ driver.Raiser    = (*Driver)(nil)
+)
+
+// New makes a driver over a client, which stays the caller's: Close leaves it as it is. New does no I/O; a bad option is
+// reported by the first call. The driver uses connections of its own from the client's pool for blocking commands: at most
+// two for requests, and one to listen as soon as something waits.
+//
+// The client should not retry (ClientOption.DisableRetry), and its ConnWriteTimeout bounds how long a server that does not
+// answer is waited for.
+func New(client rueidis.Client, opts *Options) *Driver {
+	d := &Driver{client: client}
+	if opts != nil {
+		d.opts = *opts
+	}
+	switch {
+	case client == nil:
+		d.bad = fmt.Errorf("redislock: the client is nil: %w", driver.ErrInvalid)
+		return d
+	case len(d.opts.Prefix) > 1024:
+		d.bad = fmt.Errorf("redislock: Options.Prefix has %d bytes, at most 1024 are allowed: %w", len(d.opts.Prefix), driver.ErrInvalid)
+	}
+	d.lanes = newLanes(client)
+	d.ear = newEar(client)
+	d.people = newPeople(d.lanes)
+	return d
+}
+
+// Close stops what the driver started, and the client if Open made it. It waits for a request that is under way, which it
+// cuts short where it can.
+func (d *Driver) Close() error {
+	d.once.Do(func() {
+		if d.lanes == nil {
+			return
+		}
+		if d.own {
+			d.stop()
+		}
+		d.ear.close()
+		d.lanes.close()
+		if d.own {
+			d.client.Close()
+		}
+	})
+	return nil
+}
+
+// Enter makes a place. It does no I/O.
+func (d *Driver) Enter(ctx context.Context, r driver.Request) (driver.Place, error) {
+	if d.bad != nil {
+		return nil, d.bad
+	}
+	if d.lanes.isClosed() {
+		return nil, errClosed
+	}
+	if err := d.check(r.Hold); err != nil {
+		return nil, err
+	}
+	switch {
+	case r.Kind == driver.Permits && (r.Permits < 1 || r.Permits > r.Limit):
+		return nil, invalid("%d of %d permits can never be had", r.Permits, r.Limit)
+	case r.Kind != driver.Permits && r.Permits != 1:
+		return nil, invalid("a hold of kind %s has 1 permit, not %d", r.Kind, r.Permits)
+	case r.TTL < time.Millisecond:
+		return nil, invalid("a TTL is at least a millisecond, not %v", r.TTL)
+	case r.Notify == nil:
+		return nil, invalid("a request needs a Notify")
+	}
+	return newPlace(d, r), nil
+}
+
+// check refuses what cannot be in this store.
+func (d *Driver) check(h driver.Hold) error {
+	switch {
+	case h.Kind < driver.Exclusive || h.Kind > driver.Once:
+		return fmt.Errorf("redislock: kind %d: %w", h.Kind, errors.ErrUnsupported)
+	case len(h.Name) < 1 || len(h.Name) > 4096:
+		return invalid("a name has 1 to 4096 bytes, not %d", len(h.Name))
+	case len(h.ID) < 1 || len(h.ID) > 256 || strings.ContainsAny(h.ID, " *\r\n"):
+		return invalid("a hold's ID is \"<uuid>:<number>\", not %q", h.ID)
+	}
+	return checkName(d.opts.Prefix+h.Name, h.Kind, d.lanes.cluster)
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("redislock: %w: %s", driver.ErrInvalid, fmt.Sprintf(format, args...))
+}
+
+func (d *Driver) keys(name string) keys { return keysOf(d.opts.Prefix + name) }
+
+// counter is the key that Redisson's fenced lock counts with, if it is to be shared.
+func (d *Driver) counter(k keys, kind driver.Kind) []string {
+	if d.opts.Fenced && (kind == driver.Exclusive || kind == driver.Fair) {
+		return []string{k.counter()}
+	}
+	return nil
+}
+
+// Release ends a hold.
+func (d *Driver) Release(ctx context.Context, h driver.Hold, end driver.End) error {
+	if d.bad != nil {
+		return d.bad
+	}
+	if err := d.check(h); err != nil {
+		return err
+	}
+	e := ending{hold: h, keep: end.Keep, result: string(end.Value)}
+	e.last = end.Last
+	if e.last == 0 {
+		e.last = h.Token
+	}
+	if h.Token == 0 {
+		e.refuse = h.TTL + late // its request may still be on the way
+	}
+	there, err := d.end(ctx, e)
+	if err == nil && !there {
+		err = driver.ErrNotHeld
+	}
+	return err
+}
+
+// late is how much longer than its TTL a request may be on its way: as long as a connection that does not answer is kept.
+const late = 2 * maxLimit
+
+// ending is the end of a hold or of a place.
+type ending struct {
+	hold   driver.Hold
+	last   int64         // the last token used
+	keep   time.Duration // how long the name stays taken
+	result string        // of a Once
+	leave  bool          // also leave the line
+	refuse time.Duration // how long to refuse requests of this ID that come later
+}
+
+// end carries out an ending. It answers whether there was a hold.
+func (d *Driver) end(ctx context.Context, e ending) (bool, error) {
+	h, k := e.hold, d.keys(e.hold.Name)
+	leave := ""
+	if e.leave {
+		leave = "1"
+	}
+	if d.opts.Fenced && h.Kind.Family() == driver.Exclusive {
+		e.last = 0 // the counter is Redisson's
+	}
+	limit := max(h.TTL, minLimit)
+	common := []string{leave, millis(e.refuse)}
+	var s *script
+	var keys, args []string
+	switch h.Kind {
+	case driver.Read, driver.Write:
+		s = unrwScript
+		keys = []string{k.main, k.line(), k.due(), k.gone(), k.token(), k.held(), k.readHold(h.ID)}
+		write := ""
+		if h.Kind == driver.Write {
+			write = "1"
+		}
+		args = append([]string{h.ID, number(h.Token), number(e.last), millis(e.keep), k.rwChannel(), millis(grace(h.Kind))}, common...)
+		args = append(args, write, k.base)
+	case driver.Permits:
+		s = unpermitsScript
+		keys = []string{k.main, k.set(), k.line(), k.due(), k.gone(), k.held(), k.permits()}
+		names := permitNames(h.ID, max(h.Permits, 1))
+		args = append([]string{h.ID, number(h.Token), strconv.Itoa(len(names)), millis(e.keep), k.semChannel(), millis(grace(h.Kind))}, common...)
+		args = append(args, names...)
+		if e.keep > 0 {
+			args = append(args, permitNames(h.ID+":kept", len(names))...)
+		}
+	case driver.Leader, driver.Once:
+		s = unlockScript
+		keys = []string{k.lock(), k.line(), k.due(), k.gone(), k.token()}
+		args = append([]string{h.ID, number(h.Token), number(e.last), millis(e.keep), k.watch(), millis(grace(h.Kind))}, common...)
+		args = append(args, h.Kind.String(), e.result)
+	default:
+		s = unlockScript
+		keys = []string{k.main, k.line(), k.due(), k.gone(), k.token(), k.queue(), k.queueDue()}
+		kind := ""
+		if h.Kind == driver.Fair {
+			kind = "fair"
+		}
+		args = append([]string{h.ID, number(h.Token), number(e.last), millis(e.keep), k.lockChannel(), millis(grace(h.Kind))}, common...)
+		args = append(args, kind, "")
+	}
+	msg, err := d.lanes.run(ctx, limit, s, keys, args)
+	if err != nil {
+		return false, err
+	}
+	n, err := msg.AsInt64()
+	return n == 1, err
+}
+
+// grace is how long a place that was called has to come before the next one may.
+func grace(k driver.Kind) time.Duration {
+	if k == driver.Leader {
+		return time.Second
+	}
+	return 30 * time.Millisecond
+}
+
+// millis is a duration for a script, rounded up; "" is none.
+func millis(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+}
+
+// number is a token for a script; "" is none.
+func number(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// Raise lets later tokens begin above token.
+func (d *Driver) Raise(ctx context.Context, h driver.Hold, token int64) error {
+	if d.bad != nil {
+		return d.bad
+	}
+	if err := d.check(h); err != nil {
+		return err
+	}
+	if token < 1 {
+		return invalid("a token is above 0, not %d", token)
+	}
+	k := d.keys(h.Name)
+	keys, field, what := []string{k.main, k.token()}, h.ID, "hash"
+	switch h.Kind {
+	case driver.Leader, driver.Once:
+		keys[0] = k.lock()
+	case driver.Read:
+		keys, what = append(keys, k.readHold(h.ID)), "read"
+	case driver.Write:
+		field += ":write"
+	case driver.Permits:
+		keys[0], field, what = k.set(), permitNames(h.ID, 1)[0], "permits"
+	default:
+		if c := d.counter(k, h.Kind); c != nil {
+			keys, what = append(keys, c...), "fenced"
+		}
+	}
+	msg, err := d.lanes.run(ctx, max(h.TTL, minLimit), raiseScript, keys, []string{field, number(token), what})
+	if err != nil {
+		return err
+	}
+	if n, err := msg.AsInt64(); err != nil || n != 1 {
+		return errors.Join(err, driver.ErrNotHeld)
+	}
+	return nil
+}

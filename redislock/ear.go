@@ -1,0 +1,365 @@
+package redislock
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// ear is the one pub/sub connection of a driver. It exists as soon as something waits, and is made again when it is lost:
+// then all who wait are told to look.
+type ear struct {
+	client rueidis.Client
+	kick   chan struct{} // capacity 1: something changed in subs
+	done   chan struct{}
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	started bool
+	closed  bool
+	conn    rueidis.DedicatedClient
+	subs    map[string]*sub
+	places  map[string]*place // those that wait, by their name in line
+	bar     chan struct{}     // closed while the server does not let us subscribe
+}
+
+// sub is one subscription, wanted or there.
+type sub struct {
+	channel string
+	users   map[listener]struct{}
+	on      chan struct{} // closed when the server has confirmed it
+	sent    bool          // asked for on the present connection
+	idle    time.Time     // since when there are no users
+}
+
+type listener interface{ heard() }
+
+const (
+	linger      = 2 * time.Second // an unused subscription is kept this long, for the next to wait for the same name
+	subscribing = 2 * time.Second // how long a place waits for its subscription before it looks now and then instead
+	listenLimit = 5 * time.Second
+)
+
+func newEar(client rueidis.Client) *ear {
+	return &ear{client: client, kick: make(chan struct{}, 1), done: make(chan struct{}), subs: map[string]*sub{},
+		places: map[string]*place{}, bar: make(chan struct{})}
+}
+
+// enter lets p be called by its name in line.
+func (e *ear) enter(p *place) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.places[p.member] = p
+}
+
+// listens reports whether the server has confirmed all of these channels.
+func (e *ear) listens(channels ...string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range channels {
+		s := e.subs[c]
+		if s == nil {
+			return false
+		}
+		select {
+		case <-s.on:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// use wants a channel for l.
+func (e *ear) use(channel string, l listener) *sub {
+	s := e.subs[channel]
+	if s == nil {
+		s = &sub{channel: channel, users: map[listener]struct{}{}, on: make(chan struct{})}
+		e.subs[channel] = s
+		if !e.closed {
+			if !e.started {
+				e.started = true
+				e.wg.Add(1)
+				go e.listen()
+			}
+			e.poke()
+		}
+	}
+	if !strings.HasPrefix(channel, wakePrefix) {
+		s.users[l], s.idle = struct{}{}, time.Time{}
+	}
+	return s
+}
+
+func (e *ear) poke() {
+	select {
+	case e.kick <- struct{}{}:
+	default:
+	}
+}
+
+// wait waits until all channels are listened to for l. It answers false if that takes too long or is not allowed.
+func (e *ear) wait(ctx context.Context, l listener, channels ...string) bool {
+	timer := time.NewTimer(subscribing)
+	defer timer.Stop()
+	for _, c := range channels {
+		e.mu.Lock()
+		on, bar := e.use(c, l).on, e.bar
+		e.mu.Unlock()
+		select {
+		case <-on:
+		case <-bar:
+			return false
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return false
+		case <-e.done:
+			return false
+		}
+	}
+	return true
+}
+
+// forget ends all that was done for a listener.
+func (e *ear) forget(l listener, channels []string) {
+	p, _ := l.(*place)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p != nil && e.places[p.member] == p {
+		delete(e.places, p.member)
+	}
+	for _, c := range channels {
+		s := e.subs[c]
+		if s == nil {
+			continue
+		}
+		delete(s.users, l)
+		if len(s.users) == 0 {
+			s.idle = time.Now()
+			e.poke()
+		}
+	}
+}
+
+// listen is the ear's goroutine.
+func (e *ear) listen() {
+	defer e.wg.Done()
+	pause := 20 * time.Millisecond
+	for again := false; ; again = true {
+		start := time.Now()
+		e.connection(again)
+		if time.Since(start) > 10*time.Second {
+			pause = 20 * time.Millisecond
+		}
+		wait := pause/2 + rand.N(pause)
+		pause = min(2*pause, 2*time.Second)
+		e.mu.Lock()
+		select {
+		case <-e.bar:
+			wait = whoAgain
+		default:
+		}
+		e.mu.Unlock()
+		select {
+		case <-e.done:
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// connection makes one connection and serves it until it is lost.
+func (e *ear) connection(again bool) {
+	conn, _ := e.client.Dedicate()
+	defer conn.Close()
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return
+	}
+	e.conn = conn
+	select {
+	case <-e.bar:
+		e.bar = make(chan struct{})
+	default:
+	}
+	for _, s := range e.subs {
+		s.sent = false
+		select {
+		case <-s.on:
+			s.on = make(chan struct{})
+		default:
+		}
+	}
+	e.mu.Unlock()
+	lost := conn.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: e.message, OnSubscription: e.confirm})
+	sweep := time.NewTimer(time.Hour)
+	defer sweep.Stop()
+	for {
+		idle, ok := e.settle(conn)
+		if !ok {
+			return
+		}
+		if again {
+			again = false
+			e.all()
+		}
+		if idle > 0 {
+			sweep.Reset(idle)
+		}
+		select {
+		case <-e.kick:
+		case <-sweep.C:
+		case <-lost:
+			return
+		case <-e.done:
+			return
+		}
+	}
+}
+
+// settle subscribes to what is wanted and not there, and ends what was idle for long. It answers when to look for idle ones
+// again (0: there are none), and false when the connection is of no use.
+func (e *ear) settle(conn rueidis.DedicatedClient) (time.Duration, bool) {
+	var add, drop []string
+	next := time.Duration(0)
+	now := time.Now()
+	e.mu.Lock()
+	for c, s := range e.subs {
+		switch {
+		case len(s.users) == 0 && !s.idle.IsZero():
+			if left := linger - now.Sub(s.idle); left > 0 {
+				if next == 0 || left < next {
+					next = left
+				}
+				continue
+			}
+			delete(e.subs, c)
+			if s.sent {
+				drop = append(drop, c)
+			}
+		case !s.sent:
+			s.sent = true
+			add = append(add, c)
+		}
+	}
+	e.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), listenLimit)
+	defer cancel()
+	if len(drop) > 0 {
+		if conn.Do(ctx, conn.B().Unsubscribe().Channel(drop...).Build()).Error() != nil {
+			return 0, false
+		}
+	}
+	for len(add) > 0 {
+		some := add[:min(len(add), 256)]
+		add = add[len(some):]
+		if err := conn.Do(ctx, conn.B().Subscribe().Channel(some...).Build()).Error(); err != nil {
+			if _, refusal := rueidis.IsRedisErr(err); refusal {
+				e.mu.Lock()
+				select {
+				case <-e.bar:
+				default:
+					close(e.bar)
+				}
+				e.mu.Unlock()
+			}
+			return 0, false
+		}
+	}
+	return next, true
+}
+
+// confirm runs in the goroutine that reads the connection.
+func (e *ear) confirm(c rueidis.PubSubSubscription) {
+	if c.Kind != "subscribe" {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.subs[c.Channel]; s != nil && s.sent {
+		select {
+		case <-s.on:
+		default:
+			close(s.on)
+		}
+	}
+}
+
+// message runs in the goroutine that reads the connection.
+func (e *ear) message(m rueidis.PubSubMessage) {
+	if strings.HasPrefix(m.Channel, wakePrefix) {
+		member, later, delayed := strings.Cut(m.Message, " ")
+		e.mu.Lock()
+		p := e.places[member]
+		e.mu.Unlock()
+		if p == nil {
+			return
+		}
+		if ms, err := strconv.Atoi(later); delayed && err == nil && ms > 0 {
+			p.after(time.Duration(ms) * time.Millisecond)
+			return
+		}
+		p.heard()
+		return
+	}
+	e.mu.Lock()
+	var ls []listener
+	if s := e.subs[m.Channel]; s != nil {
+		ls = make([]listener, 0, len(s.users))
+		for l := range s.users {
+			ls = append(ls, l)
+		}
+	}
+	e.mu.Unlock()
+	for _, l := range ls {
+		l.heard()
+	}
+}
+
+// all tells everybody that waits to look, spread over a tenth of a second: messages may have been lost.
+func (e *ear) all() {
+	e.mu.Lock()
+	ps := make([]*place, 0, len(e.places))
+	for _, p := range e.places {
+		ps = append(ps, p)
+	}
+	var ws []listener
+	for _, s := range e.subs {
+		for l := range s.users {
+			if _, ok := l.(*place); !ok {
+				ws = append(ws, l)
+			}
+		}
+	}
+	e.mu.Unlock()
+	for _, p := range ps {
+		p.after(rand.N(100 * time.Millisecond))
+	}
+	for _, w := range ws {
+		w.heard()
+	}
+}
+
+func (e *ear) close() {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return
+	}
+	e.closed = true
+	close(e.done)
+	conn := e.conn
+	clear(e.places)
+	e.mu.Unlock()
+	if conn != nil {
+		conn.Close()
+	}
+	e.wg.Wait()
+}

@@ -1,0 +1,57 @@
+package redislock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/pawl-lock/pawl/driver"
+)
+
+// refusals are the server's answers to a request that it did not begin to carry out. A script has no effect either when
+// its first write is refused with one of them.
+var refusals = map[string]string{
+	"BUSY":        "a script keeps the server busy",
+	"LOADING":     "the server is still loading its data",
+	"READONLY":    "the server is a read-only replica; locks need the primary",
+	"OOM":         "the server is out of memory (maxmemory)",
+	"MISCONF":     "the server refuses writes since it cannot save its data",
+	"NOREPLICAS":  "the server refuses writes since too few replicas are in reach",
+	"MASTERDOWN":  "the server is a replica that lost its primary",
+	"CLUSTERDOWN": "the cluster is down",
+	"TRYAGAIN":    "the slot is being moved",
+	"MOVED":       "the slot is on another node",
+	"ASK":         "the slot is being moved",
+	"CROSSSLOT":   "the keys of this name are on different nodes",
+	"NOSCRIPT":    "the server keeps losing its scripts",
+	"NOAUTH":      "the server wants a password",
+	"WRONGPASS":   "wrong user name or password",
+	"NOPERM":      "the server's user lacks a permission that locks need",
+	"UNBLOCKED":   "the request was cancelled on the server",
+	"WRONGTYPE":   "a key of this lock holds something else",
+}
+
+// refused translates an error that the server answered with.
+func refused(err *rueidis.RedisError) error {
+	text := err.Error()
+	if what, ok := refusals[code(text)]; ok {
+		return fmt.Errorf("redis: %s (%s): %w", what, text, driver.ErrNotDone)
+	}
+	return fmt.Errorf("redis: %w", err)
+}
+
+// code is the first word of an error, also of one that Redis 6 wrapped because it came up inside a script.
+func code(text string) string {
+	first, _, _ := strings.Cut(text, " ")
+	if first != "ERR" {
+		return first
+	}
+	if _, inner, ok := strings.Cut(text, ": -"); ok {
+		first, _, _ = strings.Cut(inner, " ")
+	}
+	return first
+}
+
+func isNotDone(err error) bool { return errors.Is(err, driver.ErrNotDone) }

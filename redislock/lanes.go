@@ -1,0 +1,348 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/pawl-lock/pawl/driver"
+)
+
+// lanes sends the requests of a driver to the server. Whatever is pending when a lane gets free is sent as one pipeline
+// (natural batching), without a timer: alone, a request is sent at once; under load, pipelines grow by themselves.
+//
+// Each lane has a connection of its own and is alone on it, so that rueidis serves it on its synchronous path. A second
+// lane lets the server work while the first one hands out answers.
+type lanes struct {
+	client  rueidis.Client
+	cluster bool // no lane of its own: rueidis finds the node
+	closing chan struct{}
+	wg      sync.WaitGroup
+
+	mu      sync.Mutex
+	pending []*call
+	lanes   [2]*lane
+	closed  bool
+}
+
+const (
+	maxBatch = 512
+	minLimit = time.Second     // a connection whose answers nobody waits for any more is given up after this, at the earliest
+	maxLimit = 5 * time.Second // and at the latest
+)
+
+type lane struct {
+	l    *lanes
+	kick chan struct{} // capacity 1
+	busy bool          // under lanes.mu
+
+	mu   sync.Mutex
+	conn rueidis.DedicatedClient // nil: not connected
+}
+
+// call is one request. Whoever made it waits for done, or leaves.
+type call struct {
+	script     *script // nil: args[0] is a command
+	keys, args []string
+	until      time.Time // when its maker leaves at the latest
+	done       chan struct{}
+	timer      *time.Timer
+	state      atomic.Int32
+
+	msg rueidis.RedisMessage
+	err error
+}
+
+const (
+	queued int32 = iota
+	sent
+	left
+)
+
+var (
+	errSlow   = errors.New("no answer in time")
+	errClosed = fmt.Errorf("redis: the driver was closed: %w: %w", driver.ErrNotDone, driver.ErrClosed)
+	errCut    = fmt.Errorf("redis: the driver was closed while a request was under way: %w", driver.ErrClosed)
+)
+
+var calls = sync.Pool{New: func() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &call{done: make(chan struct{}, 1), timer: t}
+}}
+
+func newLanes(client rueidis.Client) *lanes {
+	l := &lanes{client: client, cluster: client.Mode() == rueidis.ClientModeCluster, closing: make(chan struct{})}
+	for i := range l.lanes {
+		l.lanes[i] = &lane{l: l}
+	}
+	return l
+}
+
+// run sends a script (nil: the command in args[0]) and waits for its answer, for limit at most. An error that matches driver.ErrNotDone says that the
+// server did not get the request, or refused it; any other one leaves that open.
+func (l *lanes) run(ctx context.Context, limit time.Duration, s *script, keys, args []string) (rueidis.RedisMessage, error) {
+	if ctx.Err() != nil {
+		return rueidis.RedisMessage{}, notSent(context.Cause(ctx))
+	}
+	c := calls.Get().(*call)
+	c.script, c.keys, c.args = s, keys, args
+	c.until = time.Now().Add(limit)
+	if d, ok := ctx.Deadline(); ok && d.Before(c.until) {
+		c.until = d
+	}
+	c.timer.Reset(limit)
+	if !l.put(c) {
+		return rueidis.RedisMessage{}, errClosed
+	}
+	var why error
+	select {
+	case <-c.done:
+		c.timer.Stop()
+		msg, err := c.msg, c.err
+		*c = call{done: c.done, timer: c.timer}
+		calls.Put(c)
+		return msg, err
+	case <-ctx.Done():
+		why = context.Cause(ctx)
+	case <-c.timer.C:
+		why = errSlow
+	case <-l.closing:
+		why = driver.ErrClosed
+	}
+	c.timer.Stop()
+	switch before := c.state.Swap(left); {
+	case before == queued && why == driver.ErrClosed:
+		return rueidis.RedisMessage{}, errClosed
+	case before == queued:
+		return rueidis.RedisMessage{}, notSent(why)
+	case why == driver.ErrClosed:
+		return rueidis.RedisMessage{}, errCut
+	}
+	return rueidis.RedisMessage{}, fmt.Errorf("redis: %w", why)
+}
+
+func notSent(why error) error {
+	return fmt.Errorf("redis: the request was not sent: %w: %w", driver.ErrNotDone, why)
+}
+
+// post sends a command and does not wait.
+func (l *lanes) post(keys []string, args ...string) {
+	l.put(&call{keys: keys, args: args, until: time.Now().Add(minLimit), done: make(chan struct{}, 1)})
+}
+
+func (l *lanes) put(c *call) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.pending = append(l.pending, c)
+	for _, ln := range l.lanes {
+		if ln.busy {
+			continue
+		}
+		ln.busy = true
+		if ln.kick == nil {
+			ln.kick = make(chan struct{}, 1)
+			l.wg.Add(1)
+			go ln.work()
+		}
+		ln.kick <- struct{}{}
+		break
+	}
+	return true
+}
+
+// work is the lane's goroutine.
+func (ln *lane) work() {
+	defer ln.l.wg.Done()
+	for {
+		select {
+		case <-ln.kick:
+		case <-ln.l.closing:
+			ln.drop()
+			return
+		}
+		runtime.Gosched() // let others that are about to ask come along
+		for {
+			batch := ln.take()
+			if len(batch) == 0 {
+				break
+			}
+			ln.send(batch)
+		}
+	}
+}
+
+func (ln *lane) take() []*call {
+	l := ln.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	batch := l.pending
+	if l.closed {
+		batch = nil
+	}
+	switch {
+	case len(batch) == 0:
+		ln.busy = false
+	case len(batch) > maxBatch:
+		batch, l.pending = batch[:maxBatch:maxBatch], batch[maxBatch:]
+	default:
+		l.pending = nil
+	}
+	return batch
+}
+
+// send sends a batch as one pipeline and hands out the answers.
+func (ln *lane) send(batch []*call) {
+	conn, err := ln.connect()
+	if err != nil {
+		for _, c := range batch {
+			c.finish(rueidis.RedisMessage{}, fmt.Errorf("redis: cannot connect: %w: %w", driver.ErrNotDone, err))
+		}
+		return
+	}
+	live := batch[:0]
+	until := time.Now().Add(minLimit)
+	for _, c := range batch {
+		if c.state.CompareAndSwap(queued, sent) {
+			live = append(live, c)
+			if c.until.After(until) {
+				until = c.until
+			}
+		}
+	}
+	if latest := time.Now().Add(maxLimit); until.After(latest) {
+		until = latest
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), until)
+	defer cancel()
+	for tries := 0; len(live) > 0; tries++ {
+		live = ln.exchange(ctx, conn, live, tries)
+	}
+}
+
+// exchange sends calls and answers those that the server wants again, now with their scripts.
+func (ln *lane) exchange(ctx context.Context, conn rueidis.CoreClient, live []*call, tries int) (again []*call) {
+	cmds := make([]rueidis.Completed, 0, len(live)+4)
+	b := conn.B()
+	if tries > 0 { // the server lost the scripts, or never had them
+		loaded := map[*script]bool{}
+		for _, c := range live {
+			if !loaded[c.script] {
+				loaded[c.script] = true
+				cmds = append(cmds, b.ScriptLoad().Script(c.script.body).Build())
+			}
+		}
+	}
+	skip := len(cmds)
+	for _, c := range live {
+		cmds = append(cmds, c.command(b))
+	}
+	broken := false
+	for i, r := range conn.DoMulti(ctx, cmds...)[skip:] {
+		c := live[i]
+		msg, err := r.ToMessage()
+		if err == nil || rueidis.IsRedisNil(err) {
+			c.finish(msg, nil)
+			continue
+		}
+		refusal, ok := rueidis.IsRedisErr(err)
+		switch {
+		case !ok:
+			broken = true
+			c.finish(msg, fmt.Errorf("redis: %w", err))
+		case refusal.IsNoScript() && c.script != nil && tries < 3:
+			if c.state.Load() != left {
+				again = append(again, c)
+			}
+		default:
+			// After a fail-over a Sentinel's client knows the new primary, but this connection is still the old one's.
+			broken = broken || code(refusal.Error()) == "READONLY"
+			c.finish(msg, refused(refusal))
+		}
+	}
+	if broken {
+		ln.drop()
+		for _, c := range again {
+			c.finish(rueidis.RedisMessage{}, notSent(errors.New("the connection was lost")))
+		}
+		return nil
+	}
+	return again
+}
+
+func (c *call) command(b rueidis.Builder) rueidis.Completed {
+	if c.script == nil {
+		return b.Arbitrary(c.args[0]).Keys(c.keys...).Args(c.args[1:]...).Build()
+	}
+	return b.Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
+}
+
+func (c *call) finish(msg rueidis.RedisMessage, err error) {
+	c.msg, c.err = msg, err
+	c.done <- struct{}{}
+}
+
+// connect answers the lane's connection, made and tried if there is none.
+func (ln *lane) connect() (rueidis.CoreClient, error) {
+	if ln.l.cluster {
+		return ln.l.client, nil
+	}
+	ln.mu.Lock()
+	conn := ln.conn
+	ln.mu.Unlock()
+	if conn != nil {
+		return conn, nil
+	}
+	conn, _ = ln.l.client.Dedicate()
+	ctx, cancel := context.WithTimeout(context.Background(), maxLimit)
+	defer cancel()
+	if err := conn.Do(ctx, conn.B().Ping().Build()).NonRedisError(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.conn = conn
+	return conn, nil
+}
+
+// drop closes the lane's connection.
+func (ln *lane) drop() {
+	ln.mu.Lock()
+	conn := ln.conn
+	ln.conn = nil
+	ln.mu.Unlock()
+	if conn != nil {
+		conn.Close()
+	}
+}
+
+// close ends all calls and waits for the lanes.
+func (l *lanes) close() {
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		l.pending = nil
+		close(l.closing)
+	}
+	l.mu.Unlock()
+	for _, ln := range l.lanes {
+		ln.drop() // cuts a request under way
+	}
+	l.wg.Wait()
+}
+
+func (l *lanes) isClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}

@@ -1,0 +1,52 @@
+-- The line is pawl's own queue of places that wait for a name: a sorted set by arrival, with a second one that says until
+-- when each counts as alive. Who is asked to come ("called") is alive for a grace only; then its turn is over.
+
+local ms = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local function process(m) return string.match(m, '^[^:]*') end
+
+local function drop(m)
+  redis.call('ZREM', line, m)
+  redis.call('ZREM', due, m)
+end
+
+local function alive(m) return tonumber(redis.call('ZSCORE', due, m) or '0') end
+
+-- wake tells the process of m to look, at once or after some ms. It answers whether that process listens.
+local function wake(m, later)
+  return redis.call('PUBLISH', 'pawl_wake:' .. process(m), later and m .. ' ' .. later or m) > 0
+end
+
+local function call(m)
+  if not wake(m) then
+    drop(m)
+    return false
+  end
+  redis.call('ZADD', due, ms + grace, m)
+  return true
+end
+
+local function join(me, beat)
+  redis.call('ZADD', line, 'NX', time[1] * 1000000 + time[2], me)
+  redis.call('ZADD', due, ms + beat, me)
+  redis.call('PEXPIRE', line, 2 * beat)
+  redis.call('PEXPIRE', due, 2 * beat)
+end
+
+local function ahead(me) return redis.call('ZRANK', line, me) or redis.call('ZCARD', line) end
+
+-- turn is how long, in ms, the line stands back when it is the turn of clients that do not know it; "*" marks that.
+local turn = 10
+
+local function others()
+  local till = alive('*')
+  return till > ms and till or nil
+end
+
+-- let gives the turn to clients that do not know the line: to those that listen on channel, one release in four.
+local function let(channel, payload, front)
+  if time[2] % 4 ~= 0 or redis.call('PUBSUB', 'NUMSUB', channel)[2] == 0 or not wake(front, turn) then return false end
+  redis.call('ZADD', due, ms + turn, '*')
+  redis.call('PUBLISH', channel, payload)
+  return true
+end

@@ -1,0 +1,35 @@
+-- The part that all attempts for a plain lock share: a hash with one field, the owner.
+
+local function take()
+  local first = reserve(id, span)
+  if kind == '' then
+    redis.call('HSET', lock, id, 1)
+  else
+    redis.call('HSET', lock, id, 1, 'kind', kind, 'value', value)
+  end
+  redis.call('PEXPIRE', lock, ttl)
+  return first
+end
+
+-- busy answers why the lock cannot be had, or false and whether it is free; and who has it.
+local function busy()
+  if redis.call('ZSCORE', gone, id) then return {'gone'} end
+  if redis.call('EXISTS', other) == 1 then return {'mismatch', family(other)} end
+  local n = redis.pcall('HLEN', lock)
+  if type(n) == 'table' then return {'mismatch', family(lock)} end
+  if n > 1000 then return {'mismatch', 'type:hash'} end
+  if n == 0 then return false, true end
+  local have = family(lock)
+  if have ~= (kind == '' and 'exclusive' or kind) then return {'mismatch', have} end
+  local owners = {}
+  for _, f in ipairs(redis.call('HKEYS', lock)) do
+    if f == id then
+      if redis.call('PTTL', lock) < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
+      return {'again', reserved(id) or reserve(id, 1)}
+    end
+    if f == 'done' then return {'done', redis.call('PTTL', lock), redis.call('HGET', lock, 'done')} end
+    if string.find(f, ':', 1, true) then owners[#owners + 1] = f end
+  end
+  if #owners == 0 then return {'mismatch', 'type:hash'} end
+  return false, false, owners
+end

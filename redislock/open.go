@@ -1,0 +1,216 @@
+package redislock
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/pawl-lock/pawl/driver"
+)
+
+// Open connects to a server and makes a driver that owns the connection: Close ends it. The URL is one of
+//
+//	redis://[user:password@]host[:port][/db]
+//	rediss://…                                 the same over TLS
+//	unix:///path/to/socket[?db=n]              or redis+unix:, with user:password@ before the path if need be
+//
+// Open asks the server who it is, and fails for one that does not answer, wants another password, is older than Redis 6.2,
+// is a read-only replica or a node of a Redis Cluster. ctx bounds Open only. No error shows the password.
+func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
+	co, err := parse(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	where := co.InitAddress[0]
+	life, end := context.WithCancel(context.Background())
+	o := &opening{life: life, ctx: ctx}
+	co.DialCtxFn = o.dial
+	client, err := rueidis.NewClient(co)
+	if err == nil {
+		err = fit(ctx, client)
+	}
+	o.over()
+	if err != nil {
+		end()
+		if client != nil {
+			client.Close()
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, fmt.Errorf("redis at %s: %w", where, err)
+	}
+	d := New(client, opts)
+	d.own, d.stop = true, end
+	if d.bad != nil {
+		d.Close()
+		return nil, d.bad
+	}
+	return d, nil
+}
+
+// opening dials for a client of Open: within Open's ctx at first, and while the driver lives later.
+type opening struct {
+	life context.Context
+
+	mu    sync.Mutex
+	ctx   context.Context // of Open; nil once it is over
+	stops []func() bool
+}
+
+func (o *opening) dial(dial context.Context, addr string, dialer *net.Dialer, tlsConfig *tls.Config) (net.Conn, error) {
+	dial, cancel := context.WithCancel(dial)
+	defer cancel()
+	defer context.AfterFunc(o.life, cancel)()
+	o.mu.Lock()
+	first := o.ctx
+	o.mu.Unlock()
+	if first != nil {
+		defer context.AfterFunc(first, cancel)()
+	}
+	network := "tcp"
+	if strings.HasPrefix(addr, "/") {
+		network = "unix"
+	}
+	conn, err := dialer.DialContext(dial, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	if tlsConfig != nil {
+		secure := tls.Client(conn, tlsConfig)
+		if err := secure.HandshakeContext(dial); err != nil {
+			conn.Close()
+			return nil, err
+		}
+		conn = secure
+	}
+	if first != nil { // rueidis does not bound the first words by Open's ctx
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.stops = append(o.stops, context.AfterFunc(first, func() { conn.Close() }))
+	}
+	return conn, nil
+}
+
+func (o *opening) over() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ctx = nil
+	for _, stop := range o.stops {
+		stop()
+	}
+	o.stops = nil
+}
+
+// parse reads a URL. Its errors do not repeat it.
+func parse(raw string) (rueidis.ClientOption, error) {
+	co := rueidis.ClientOption{
+		// A connection that is silent for this long is given up.
+		ConnWriteTimeout: 2 * maxLimit,
+		Dialer:           net.Dialer{Timeout: maxLimit, KeepAlive: 15 * time.Second},
+		// Only pawl's client knows what may be repeated.
+		DisableRetry:      true,
+		DisableCache:      true,
+		ForceSingleClient: true,
+		PipelineMultiplex: -1,
+		// A lane's largest pipeline takes about 200 KB.
+		ReadBufferEachConn:  1 << 16,
+		WriteBufferEachConn: 1 << 16,
+		RingScaleEachConn:   8,
+		ClientSetInfo:       []string{"pawl", "1"},
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return co, invalid("this is no URL of a Redis server (is a special character of the password not percent-encoded?); write redis://[user:password@]host[:port][/db]")
+	}
+	if u.User != nil {
+		co.Username = u.User.Username()
+		co.Password, _ = u.User.Password()
+		if co.Password == "" {
+			return co, invalid("the URL names a user but no password")
+		}
+	}
+	db := strings.Trim(u.Path, "/")
+	query := u.Query()
+	switch u.Scheme {
+	case "redis", "rediss":
+		if u.Hostname() == "" {
+			return co, invalid("the URL names no host; write %s://host[:port][/db]", u.Scheme)
+		}
+		port := u.Port()
+		if port == "" {
+			port = "6379"
+		}
+		co.InitAddress = []string{net.JoinHostPort(u.Hostname(), port)}
+		if u.Scheme == "rediss" {
+			co.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Hostname()}
+		}
+	case "unix", "redis+unix":
+		if !strings.HasPrefix(u.Path, "/") {
+			return co, invalid("the URL names no absolute path of a socket; write %s:///path/to/socket[?db=n]", u.Scheme)
+		}
+		co.InitAddress = []string{u.Path}
+		db = query.Get("db")
+		query.Del("db")
+	default:
+		return co, invalid("redislock cannot open a URL of scheme %q; it knows redis, rediss, unix and redis+unix", u.Scheme)
+	}
+	if len(query) > 0 || u.Fragment != "" {
+		return co, invalid("the URL has parameters that redislock does not know")
+	}
+	if db != "" {
+		n, err := strconv.Atoi(db)
+		if err != nil || n < 0 {
+			return co, invalid("the database in the URL should be a number, not %q", db)
+		}
+		co.SelectDB = n
+	}
+	return co, nil
+}
+
+// fit says whether the server can keep locks.
+func fit(ctx context.Context, client rueidis.Client) error {
+	facts, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).AsMap()
+	if err != nil {
+		if r, ok := rueidis.IsRedisErr(err); ok && strings.Contains(strings.ToLower(r.Error()), "unknown command") {
+			return fmt.Errorf("the server is too old: locks need Redis 6.2 or Valkey: %w", driver.ErrInvalid)
+		}
+		return err
+	}
+	fact := func(name string) string {
+		m := facts[name]
+		s, _ := m.ToString()
+		return s
+	}
+	if v := fact("version"); !recent(v) {
+		return fmt.Errorf("the server's version %s is too old: locks need Redis 6.2 or Valkey: %w", v, driver.ErrInvalid)
+	}
+	if fact("role") != "master" {
+		return fmt.Errorf("the server is a read-only replica; locks need the primary: %w", driver.ErrInvalid)
+	}
+	if fact("mode") == "cluster" {
+		return fmt.Errorf("the server is a node of a Redis Cluster; make a cluster client and give it to New: %w", driver.ErrInvalid)
+	}
+	err = client.Do(ctx, client.B().Ping().Build()).Error()
+	if r, ok := rueidis.IsRedisErr(err); ok {
+		return refused(r)
+	}
+	return err
+}
+
+func recent(version string) bool {
+	major, rest, _ := strings.Cut(version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	a, err := strconv.Atoi(major)
+	b, err2 := strconv.Atoi(minor)
+	return errors.Join(err, err2) == nil && (a > 6 || a == 6 && b >= 2)
+}

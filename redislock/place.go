@@ -1,0 +1,340 @@
+package redislock
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/pawl-lock/pawl/driver"
+)
+
+// place is one contender.
+type place struct {
+	d      *Driver
+	r      driver.Request
+	k      keys
+	member string // its name in line and in a hash
+
+	// Only Try and Leave touch these, and they do not overlap.
+	channels []string // subscribed to
+	inLine   bool     // may be in line
+	open     bool     // a request may be under way, or have won something
+	over     bool     // left
+
+	mu    sync.Mutex // held while Notify runs, so that it does not run after Leave has returned
+	ended bool
+}
+
+const (
+	longBeat  = 5 * time.Minute  // how long a place in line counts as alive; the process's subscription says more
+	rwBeat    = 30 * time.Second // of a place for a read-write lock: a waiting writer stops others
+	fairBeat  = 15 * time.Second // of a place in Redisson's queue
+	deafAgain = 500 * time.Millisecond
+)
+
+func newPlace(d *Driver, r driver.Request) *place {
+	r.Value = bytes.Clone(r.Value)
+	p := &place{d: d, r: r, k: d.keys(r.Name), member: r.ID}
+	switch {
+	case r.Kind == driver.Write:
+		p.member += ":write"
+	case r.Kind == driver.Permits && r.Permits > 1:
+		p.member += "*" + strconv.Itoa(r.Permits)
+	}
+	return p
+}
+
+// Try makes one attempt. A place that waits is in line before it listens and asks once more after it listens, so that no
+// release falls between.
+func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
+	switch {
+	case p.over:
+		return driver.Grant{}, fmt.Errorf("redis: the place was left: %w", driver.ErrNotDone)
+	case span < 1:
+		return driver.Grant{}, invalid("a grant has at least one token, not %d", span)
+	}
+	d := p.d
+	d.people.here(p.r.ID, p.r.Who)
+	listening := true
+	if p.r.Wait {
+		d.ear.enter(p)
+		listening = d.ear.listens(append(p.channels, wakePrefix+client(p.r.ID))...)
+	}
+	g, held, err := p.attempt(ctx, span)
+	if held == nil {
+		if err == nil {
+			p.end()
+		}
+		return g, err
+	}
+	people, ours := d.people.ask(ctx, held.owners...)
+	deaf := false
+	if p.r.Wait {
+		want := []string{wakePrefix + client(p.r.ID)}
+		if !ours {
+			c := p.k.channel(p.r.Kind)
+			if p.r.Kind == driver.Fair {
+				c += ":" + p.r.ID
+			}
+			want = append(want, c)
+			if len(p.channels) == 0 {
+				p.channels = []string{c}
+				listening = false
+			}
+		}
+		if !listening {
+			deaf = !d.ear.wait(ctx, p, want...)
+			if ctx.Err() == nil {
+				if g, held, err = p.attempt(ctx, span); held == nil {
+					if err == nil {
+						p.end()
+					}
+					return g, err
+				}
+				people, _ = d.people.ask(ctx, held.owners...)
+			}
+		}
+	}
+	return driver.Grant{}, p.refusal(held, people, deaf)
+}
+
+// refusal makes the error of a taken name.
+func (p *place) refusal(h *held, people map[string]driver.Holder, deaf bool) error {
+	e := &driver.HeldError{Remaining: h.remaining, Ahead: h.ahead, Again: h.again}
+	if len(h.owners) > 0 && h.owners[0] != "?" && h.holders > 0 {
+		e.By = holder(p.r.Kind, p.r.Name, h.owners[0])
+		e.By.Who = people[client(h.owners[0])]
+		e.By.Remaining = h.remaining
+		e.By.Value = h.value
+	}
+	if p.r.Wait {
+		beat := time.Duration(0)
+		switch p.r.Kind {
+		case driver.Fair:
+			beat = fairBeat / 3
+		case driver.Read, driver.Write:
+			beat = rwBeat / 3
+		}
+		if deaf {
+			beat = deafAgain
+		}
+		if beat > 0 && (e.Again == 0 || e.Again > beat) {
+			e.Again = beat
+		}
+		if e.Again > 0 && e.Remaining > 0 && e.Remaining < e.Again {
+			e.Again = e.Remaining + time.Millisecond
+		}
+	}
+	return e
+}
+
+// holder is a hold as its owner string shows it.
+func holder(kind driver.Kind, name, owner string) driver.HeldBy {
+	h := driver.Hold{Kind: kind, Name: name, ID: owner, Permits: 1}
+	if kind == driver.Fair {
+		h.Kind = driver.Exclusive
+	}
+	if kind == driver.Read || kind == driver.Write {
+		h.Kind = driver.Read
+		if id, ok := strings.CutSuffix(owner, ":write"); ok {
+			h.Kind, h.ID = driver.Write, id
+		}
+	}
+	return driver.HeldBy{Hold: h}
+}
+
+// held is what the store answers when the name is taken.
+type held struct {
+	remaining, again time.Duration
+	ahead            int
+	owners           []string // who holds, then who is ahead in a fair queue; "?": others too
+	holders          int      // how many of owners hold
+	value            []byte
+}
+
+// attempt asks the store once. Exactly one of the three is the answer: a grant, a *held, an error.
+func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, error) {
+	r, k := &p.r, p.k
+	wait := ""
+	if r.Wait {
+		wait = "1"
+	}
+	ttl, g := millis(r.TTL), millis(grace(r.Kind))
+	var s *script
+	var keys, args []string
+	switch r.Kind {
+	case driver.Read, driver.Write:
+		write := ""
+		if r.Kind == driver.Write {
+			write = "1"
+		} else {
+			span = 1
+		}
+		s = rwScript
+		keys = []string{k.main, k.line(), k.due(), k.gone(), k.lock(), k.token(), k.held(), k.readHold(r.ID)}
+		args = []string{r.ID, ttl, strconv.Itoa(span), wait, g, millis(rwBeat), write}
+	case driver.Permits:
+		span = 1
+		s = permitsScript
+		keys = []string{k.main, k.set(), k.line(), k.due(), k.gone(), k.lock(), k.token(), k.held(), k.permits()}
+		args = []string{r.ID, ttl, wait, g, millis(longBeat), strconv.Itoa(r.Permits), strconv.Itoa(r.Limit), k.semChannel()}
+		args = append(args, permitNames(r.ID, r.Permits)...)
+	case driver.Fair:
+		s = fairScript
+		keys = append([]string{k.main, k.queue(), k.queueDue(), k.gone(), k.lock(), k.token()}, p.d.counter(k, r.Kind)...)
+		args = []string{r.ID, ttl, strconv.Itoa(span), wait, millis(fairBeat), k.lockChannel()}
+	default:
+		s = lockScript
+		keys = append([]string{k.main, k.line(), k.due(), k.gone(), k.lock(), k.token()}, p.d.counter(k, r.Kind)...)
+		args = []string{r.ID, ttl, strconv.Itoa(span), wait, g, millis(longBeat), "", ""}
+		if r.Kind != driver.Exclusive {
+			keys[0], keys[4] = k.lock(), k.main
+			args[6], args[7] = r.Kind.String(), string(r.Value)
+		}
+	}
+	if len(keys) == 7 && s != rwScript {
+		span = 1 // Redisson counts one by one
+	}
+	before := p.open
+	p.open, p.inLine = true, p.inLine || r.Wait
+	sent := driver.Now()
+	msg, err := p.d.lanes.run(ctx, r.TTL, s, keys, args)
+	if err != nil {
+		if isNotDone(err) {
+			p.open = before
+		}
+		return driver.Grant{}, nil, err
+	}
+	p.open = before
+	if msg.IsArray() {
+		return p.answer(msg, sent)
+	}
+	return p.granted(msg, sent, span)
+}
+
+func (p *place) granted(msg rueidis.RedisMessage, sent driver.Instant, span int) (driver.Grant, *held, error) {
+	p.open = true
+	text, err := msg.ToString()
+	if err != nil {
+		return driver.Grant{}, nil, fmt.Errorf("redis: %w", err)
+	}
+	token, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return driver.Grant{}, nil, fmt.Errorf("redis: the token %q is not a number", text)
+	}
+	return driver.Grant{Sent: sent, TTL: p.r.TTL, Token: token, Span: span}, nil, nil
+}
+
+// answer translates an answer other than a grant.
+func (p *place) answer(msg rueidis.RedisMessage, sent driver.Instant) (driver.Grant, *held, error) {
+	a, err := msg.ToArray()
+	if err != nil || len(a) == 0 {
+		return driver.Grant{}, nil, fmt.Errorf("redis: an empty answer: %w", err)
+	}
+	text := func(i int) string {
+		if i >= len(a) {
+			return ""
+		}
+		s, _ := a[i].ToString()
+		return s
+	}
+	count := func(i int) int64 {
+		if i >= len(a) {
+			return 0
+		}
+		n, _ := a[i].ToInt64()
+		return n
+	}
+	switch text(0) {
+	case "again":
+		return p.granted(a[1], sent, 1)
+	case "held":
+		h := &held{ahead: int(count(3)), again: time.Duration(count(2)) * time.Millisecond}
+		switch left := count(1); {
+		case left >= 0:
+			h.remaining = time.Duration(left) * time.Millisecond
+		case left == -1:
+			h.remaining = -1
+		}
+		h.owners, _ = a[4].AsStrSlice()
+		h.holders = len(h.owners)
+		if v := text(5); v != "" {
+			h.value = []byte(v)
+		}
+		if len(a) > 6 {
+			before, _ := a[6].AsStrSlice()
+			h.owners = append(h.owners, before...)
+		}
+		return driver.Grant{}, h, nil
+	case "done":
+		return driver.Grant{}, nil, &driver.DoneError{Value: []byte(text(2)), Remaining: time.Duration(count(1)) * time.Millisecond}
+	case "mismatch":
+		return driver.Grant{}, nil, p.mismatch(text(1), int(count(2)))
+	case "gone":
+		return driver.Grant{}, nil, fmt.Errorf("redis: this hold was given up before its request arrived: %w", driver.ErrNotDone)
+	}
+	return driver.Grant{}, nil, fmt.Errorf("redis: an unknown answer %q", text(0))
+}
+
+var kinds = map[string]driver.Kind{"exclusive": driver.Exclusive, "read": driver.Read, "write": driver.Write, "permits": driver.Permits,
+	"leader": driver.Leader, "once": driver.Once}
+
+func (p *place) mismatch(have string, limit int) error {
+	e := &driver.MismatchError{Have: kinds[have], Want: p.r.Kind}
+	if e.Have == driver.Permits && p.r.Kind == driver.Permits {
+		e.HaveLimit, e.WantLimit = limit, p.r.Limit
+	}
+	if e.Have != 0 {
+		return e
+	}
+	what := strings.TrimPrefix(have, "type:")
+	return fmt.Errorf("redis key %q belongs to something else (a %s that is no lock of this layout): %w", p.k.main, what, e)
+}
+
+// Leave gives the place up.
+func (p *place) Leave(ctx context.Context) error {
+	p.end()
+	if !p.inLine && !p.open {
+		p.over = true
+		return nil
+	}
+	e := ending{hold: p.r.Hold, leave: true}
+	e.hold.Token = 0
+	if p.open {
+		e.refuse = p.r.TTL + late
+	}
+	if _, err := p.d.end(ctx, e); err != nil {
+		return err
+	}
+	p.over, p.inLine, p.open = true, false, false
+	return nil
+}
+
+// end ends all news for the place.
+func (p *place) end() {
+	p.mu.Lock()
+	ended := p.ended
+	p.ended = true
+	p.mu.Unlock()
+	if !ended && p.r.Wait {
+		p.d.ear.forget(p, p.channels)
+	}
+}
+
+// heard reports that the name may have got free.
+func (p *place) heard() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended {
+		p.r.Notify(driver.Changed)
+	}
+}
+
+// after is heard, a little later.
+func (p *place) after(d time.Duration) { time.AfterFunc(d, p.heard) }

@@ -1,0 +1,50 @@
+package redislock
+
+import (
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"regexp"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// script is one atomic step.
+type script struct {
+	name, body, sha string
+}
+
+var (
+	lockScript      = load("lock")
+	fairScript      = load("fair")
+	unlockScript    = load("unlock")
+	rwScript        = load("rw")
+	unrwScript      = load("unrw")
+	permitsScript   = load("permits")
+	unpermitsScript = load("unpermits")
+	renewScript     = load("renew")
+	raiseScript     = load("raise")
+	inspectScript   = load("inspect")
+)
+
+var (
+	include = regexp.MustCompile(`(?m)^--@ ([a-z]+)$`)
+	comment = regexp.MustCompile(`(?m)^\s*--[^@\n].*\n`)
+)
+
+// load reads lua/name.lua, with a line "--@ other" replaced by lua/other.lua, and without comments.
+func load(name string) *script {
+	body := include.ReplaceAllStringFunc(file(name), func(s string) string { return file(include.FindStringSubmatch(s)[1]) })
+	body = comment.ReplaceAllString(body, "")
+	sum := sha1.Sum([]byte(body))
+	return &script{name: name, body: body, sha: hex.EncodeToString(sum[:])}
+}
+
+func file(name string) string {
+	b, err := luaFiles.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic("redislock: " + err.Error()) // the binary was built without its scripts
+	}
+	return string(b)
+}
