@@ -122,6 +122,10 @@ func (c *Client) Close() error {
 	for _, ln := range c.lines {
 		for w := ln.head; w != nil; w = w.next {
 			w.fail(wrap("lock", w.t.name, ErrClosed))
+			if !w.counted {
+				w.counted = true
+				c.tasks.begin()
+			}
 		}
 	}
 	type open struct {

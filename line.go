@@ -49,6 +49,7 @@ type waiter struct {
 	leading    bool          // contends in the store
 	trying     bool          // has a request under way there
 	beside     bool          // asks beside the line, not in it
+	counted    bool          // Close waits until it has left
 	con        *contender    // while leading
 	lease      *Lease        // handed over
 	err        error         // failed by somebody else
@@ -127,14 +128,16 @@ func (c *core) remove(w *waiter) {
 	con := w.con
 	w.con = nil
 	c.promote(ln)
-	if con == nil {
-		return
+	if n := ln.leader; con != nil && n != nil && n.con == nil && !n.trying && w.like(n.t) {
+		n.con, n.held, con.w = con, w.held, n
+		con = nil
 	}
-	if n := ln.leader; n != nil && n.con == nil && !n.trying && w.like(n.t) {
-		n.con, con.w = con, n
-		return
+	if con != nil {
+		c.settle(con)
 	}
-	c.settle(con)
+	if w.counted {
+		c.tasks.end()
+	}
 }
 
 // promote makes the first parked waiter the leader if it may contend now, after letting readers join what is held.
