@@ -3,7 +3,17 @@
 // driver that breaks it and must fail.
 //
 // The suite talks to [driver.Driver] and its optional interfaces only. It finds out by itself what a driver can do; the
-// few things that no interface tells are fields of [Harness].
+// few things that no interface tells are fields of [Harness]. A driver's test looks like this:
+//
+//	func TestConformance(t *testing.T) {
+//		server := start(t)
+//		drivertest.Run(t, drivertest.Harness{
+//			Open:  func(t testing.TB) driver.Driver { return mylock.New(connect(t, server)) },
+//			Kinds: []driver.Kind{driver.Exclusive, driver.Fair},
+//		})
+//	}
+//
+// go test -run 'TestConformance/tokens' runs one area of it.
 package drivertest
 
 import (
@@ -48,6 +58,9 @@ type Harness struct {
 	// Wanted says that the driver reports Wanted.
 	Wanted bool
 
+	// Together is how many of the cases that sleep run at once in real time, each with up to three drivers. 0: 32.
+	Together int
+
 	// Delete, if not nil, destroys all that the store knows of a name, as a stranger might (a key deleted by hand).
 	Delete func(t testing.TB, name string)
 
@@ -63,6 +76,9 @@ func (h Harness) withDefaults() Harness {
 	if h.Slack <= 0 && h.Bubble == nil {
 		h.Slack = 10 * time.Second
 	}
+	if h.Together <= 0 {
+		h.Together = 32
+	}
 	return h
 }
 
@@ -74,9 +90,6 @@ func (h Harness) carries(kinds ...driver.Kind) bool {
 	}
 	return true
 }
-
-// together is how many of the slow cases (those that sleep) run at once in real time.
-const together = 32
 
 // Run runs every rule that applies to the driver as a subtest. In real time the rules that sleep run at the same
 // time, after the others, so the whole suite takes a few TTLs and not a hundred.
@@ -107,7 +120,7 @@ func Run(t *testing.T, h Harness) {
 	}
 	// Not t.Parallel: it runs no more tests at once than there are processors, and these only wait.
 	var wg sync.WaitGroup
-	seats := make(chan struct{}, together)
+	seats := make(chan struct{}, h.Together)
 	for _, l := range slow {
 		wg.Go(func() {
 			seats <- struct{}{}

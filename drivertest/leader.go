@@ -12,7 +12,7 @@ var leaderRules = []Rule{
 	{
 		Name:     "the value is published",
 		Sentence: "Request.Value of the leader, and of nobody else, is shown with its hold for as long as it lives.",
-		each:     elected,
+		with:     elected,
 		needs:    inspects,
 		check: func(c *run) {
 			d1, d2 := c.pair()
@@ -35,7 +35,7 @@ var leaderRules = []Rule{
 	{
 		Name:     "the next in line follows",
 		Sentence: "When the leader resigns, the first in line leads, with a larger token and its own value.",
-		each:     elected,
+		with:     elected,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			a := c.ask(d1).mustGet()

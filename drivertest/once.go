@@ -14,7 +14,7 @@ var onceRules = []Rule{
 	{
 		Name:     "a result is remembered",
 		Sentence: "After Release with End.Keep every Try is a *DoneError with the value and the time that it stays.",
-		each:     one,
+		with:     one,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			for _, value := range [][]byte{[]byte("result \x00\xff"), nil} {
@@ -40,7 +40,7 @@ var onceRules = []Rule{
 	{
 		Name:     "a result is forgotten in time",
 		Sentence: "When End.Keep is over, the name is free again, and not before.",
-		each:     one,
+		with:     one,
 		slow:     true,
 		check: func(c *run) {
 			d1, d2 := c.pair()
@@ -69,7 +69,7 @@ var onceRules = []Rule{
 	{
 		Name:     "no result, next run",
 		Sentence: "After Release without End.Keep the next Try is granted.",
-		each:     one,
+		with:     one,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			c.ask(d1).mustGet().releaseWith(driver.End{Value: []byte("not kept")})
@@ -80,7 +80,7 @@ var onceRules = []Rule{
 	{
 		Name:     "waiters get the result",
 		Sentence: "Places that wait are told Changed when a result is remembered, and get it.",
-		each:     one,
+		with:     one,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			a := c.ask(d1).mustGet()

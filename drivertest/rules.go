@@ -11,8 +11,8 @@ import (
 type Rule struct {
 	Area, Name, Sentence string
 
-	each  []driver.Kind // run once for each of these that is carried; nil: once, for the first of alone that is carried
-	with  []driver.Kind // runs only if all of these are carried
+	each  []driver.Kind // run once for each of these that is carried; nil: once
+	with  []driver.Kind // runs only if all of these are carried, for the first; nil: for the first of alone that is carried
 	needs powers
 	slow  bool // sleeps: in real time it runs beside others
 	check func(c *run)
@@ -99,11 +99,13 @@ func (r Rule) leaves(h Harness, can powers) []leaf {
 			out = append(out, leaf{r, k})
 		}
 	}
-	if r.each == nil {
+	switch {
+	case r.each != nil:
+	case len(r.with) > 0:
+		out = append(out, leaf{r, r.with[0]})
+	default:
 		if i := slices.IndexFunc(alone, func(k driver.Kind) bool { return h.carries(k) }); i >= 0 {
 			out = append(out, leaf{r, alone[i]})
-		} else if len(r.with) > 0 {
-			out = append(out, leaf{r, r.with[0]})
 		}
 	}
 	return out

@@ -14,7 +14,7 @@ var semaphoreRules = []Rule{
 	{
 		Name:     "never more than the limit",
 		Sentence: "At most Limit permits are out, whoever asks for them.",
-		each:     sema,
+		with:     sema,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			for i := range 3 {
@@ -27,7 +27,7 @@ var semaphoreRules = []Rule{
 	{
 		Name:     "grabbers never exceed the limit",
 		Sentence: "However many contenders of several processes try at once, the permits that are out never exceed the limit.",
-		each:     sema,
+		with:     sema,
 		check: func(c *run) {
 			const limit = 5
 			drivers := []driver.Driver{c.driver(), c.driver(), c.driver()}
@@ -48,7 +48,7 @@ var semaphoreRules = []Rule{
 	{
 		Name:     "all or none",
 		Sentence: "A request gets all the permits that it asked for, or none.",
-		each:     sema,
+		with:     sema,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			c.ask(d1, permits(3, 5)).mustGet()
@@ -60,7 +60,7 @@ var semaphoreRules = []Rule{
 	{
 		Name:     "a release returns all",
 		Sentence: "Release returns all permits of its hold, and no others.",
-		each:     sema,
+		with:     sema,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			a, b := c.ask(d1, permits(3, 5)).mustGet(), c.ask(d2, permits(2, 5)).mustGet()
@@ -76,7 +76,7 @@ var semaphoreRules = []Rule{
 	{
 		Name:     "dead permits come back",
 		Sentence: "Permits of a hold that expired can be had again, all of them, while other holds go on.",
-		each:     sema,
+		with:     sema,
 		slow:     true,
 		check: func(c *run) {
 			d := c.driver()
@@ -91,7 +91,7 @@ var semaphoreRules = []Rule{
 	{
 		Name:     "a waiter is told when there is enough",
 		Sentence: "A place that waits for several permits gets in once that many are free.",
-		each:     sema,
+		with:     sema,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			var ones []*asker
@@ -115,7 +115,7 @@ var semaphoreRules = []Rule{
 	{
 		Name:     "limits must agree",
 		Sentence: "A semaphore in use with another limit is a *MismatchError that shows both limits, and the request changes nothing.",
-		each:     sema,
+		with:     sema,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			a := c.ask(d1, permits(1, 3)).mustGet()
@@ -137,7 +137,7 @@ var semaphoreRules = []Rule{
 	{
 		Name:     "tokens of one permit rise",
 		Sentence: "The tokens of a semaphore of one permit rise: its holds conflict.",
-		each:     sema,
+		with:     sema,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			a := c.ask(d1).mustGetSpan(wide)

@@ -193,7 +193,7 @@ var semaphoreMutants = []Mutant{
 		hooks: func() hooks {
 			return hooks{try: grants(func(p *place, g *driver.Grant) {
 				if p.r.Kind == driver.Permits {
-					time.AfterFunc(g.TTL, func() { p.d.s.Expire(p.r.Name) })
+					time.AfterFunc(g.TTL-1, func() { p.d.s.Expire(p.r.Name) })
 				}
 			})}
 		},
