@@ -1,0 +1,290 @@
+package seckill
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawl-lock/pawl"
+	"github.com/pawl-lock/pawl/fence"
+)
+
+// How the shop works.
+const (
+	workers  = 16                     // requests that one server works on at once
+	think    = 4 * time.Millisecond   // between read and write: price, voucher, a call to the payment service
+	shortTTL = 2 * time.Millisecond   // of setnx-del: shorter than the work
+	pauseTTL = 300 * time.Millisecond // of the leases that are paused
+)
+
+// sellFunc serves one request of a buyer.
+type sellFunc func(ctx context.Context, buyer uint32) (answer, error)
+
+// shop is one server's side of the sale.
+type shop struct {
+	cfg   config
+	db    *ledger
+	locks *pawl.Client // nil unless the strategy is one of pawl's
+	naive naiveLock    // of setnx-del
+	pause func(ctx context.Context, left int)
+
+	mutex  sync.Mutex  // of process-mutex
+	closed atomic.Bool // this server has seen that nothing is left, and turns buyers away without asking anybody
+}
+
+// outcome closes the shop when nothing is left.
+func (s *shop) outcome(left int, has bool) (answer, bool) {
+	switch {
+	case has:
+		return already, true
+	case left <= 0:
+		s.closed.Store(true)
+		return soldOut, true
+	}
+	return 0, false
+}
+
+// readThenWrite is the sale as it is written without a thought of others: read, check, think, write what was computed.
+func (s *shop) readThenWrite(ctx context.Context, buyer uint32) (answer, error) {
+	left, has, err := look(ctx, s.db.read, buyer)
+	if err != nil {
+		return failed, err
+	}
+	if a, over := s.outcome(left, has); over {
+		return a, nil
+	}
+	time.Sleep(think)
+	return s.write(ctx, left-1, buyer)
+}
+
+func (s *shop) write(ctx context.Context, left int, buyer uint32) (answer, error) {
+	if err := s.db.inTx(ctx, func(tx *sql.Tx) error { return order(ctx, tx, left, buyer, s.cfg.Server) }); err != nil {
+		return failed, err
+	}
+	return bought, nil
+}
+
+func (s *shop) none() sellFunc { return s.readThenWrite }
+
+func (s *shop) processMutex() sellFunc {
+	return func(ctx context.Context, buyer uint32) (answer, error) {
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		if s.closed.Load() {
+			return soldOut, nil
+		}
+		return s.readThenWrite(ctx, buyer)
+	}
+}
+
+// setnxDel makes two mistakes: the lock runs out during the work, and whoever ends deletes it, although it may be
+// somebody else's by then.
+func (s *shop) setnxDel() sellFunc {
+	return func(ctx context.Context, buyer uint32) (answer, error) {
+		ok, err := s.naive.setNX(ctx, shortTTL)
+		if err != nil {
+			return failed, err
+		}
+		if !ok {
+			return busy, nil
+		}
+		a, err := s.readThenWrite(ctx, buyer)
+		if derr := s.naive.del(ctx); err == nil && derr != nil {
+			return a, derr
+		}
+		return a, err
+	}
+}
+
+// errNone rolls a transaction back when nothing is to be written.
+var errNone = errors.New("nothing to write")
+
+// rowUpdate lets the database decide: the check and the write are one statement, the rule of one order per buyer part of
+// the same transaction. The thinking comes first, since a transaction should not be open meanwhile.
+func (s *shop) rowUpdate() sellFunc {
+	return func(ctx context.Context, buyer uint32) (a answer, err error) {
+		time.Sleep(think)
+		if s.closed.Load() {
+			return soldOut, nil
+		}
+		err = s.db.inTx(ctx, func(tx *sql.Tx) error {
+			left, has, err := look(ctx, tx, buyer)
+			if err != nil {
+				return err
+			}
+			if has {
+				a = already
+				return errNone
+			}
+			r, err := tx.ExecContext(ctx, "UPDATE stock SET n = n - 1 WHERE item = ? AND n > 0", item)
+			if err != nil {
+				return err
+			}
+			n, err := r.RowsAffected()
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				a, _ = s.outcome(left, false)
+				return errNone
+			}
+			a = bought
+			_, err = tx.ExecContext(ctx, "INSERT INTO orders (buyer, server) VALUES (?, ?)", buyer, s.cfg.Server)
+			return err
+		})
+		if err != nil && err != errNone {
+			return failed, err
+		}
+		return a, nil
+	}
+}
+
+func (s *shop) tryLock() sellFunc {
+	m := s.locks.Mutex(s.cfg.Lock)
+	return func(ctx context.Context, buyer uint32) (a answer, err error) {
+		err = m.TryDo(ctx, func(ctx context.Context) error {
+			a, err = s.readThenWrite(ctx, buyer)
+			return err
+		})
+		switch {
+		case errors.Is(err, pawl.ErrHeld):
+			return busy, nil
+		case err != nil:
+			return failed, err
+		}
+		return a, nil
+	}
+}
+
+func (s *shop) lockWait() sellFunc {
+	m := s.locks.Mutex(s.cfg.Lock)
+	return func(ctx context.Context, buyer uint32) (a answer, err error) {
+		err = m.Do(ctx, func(ctx context.Context) error {
+			if s.closed.Load() {
+				a = soldOut
+				return nil
+			}
+			a, err = s.readThenWrite(ctx, buyer)
+			return err
+		})
+		if err != nil {
+			return failed, err
+		}
+		return a, nil
+	}
+}
+
+// lockPaused looks at its lease a last time, is paused, and writes. The look cannot help: the pause may always fall after
+// it. So the write does not use the lease's context, as if it were on its way already.
+func (s *shop) lockPaused() sellFunc {
+	return s.underPauses(func(ctx context.Context, buyer uint32, lease *pawl.Lease) (answer, error) {
+		left, has, err := look(ctx, s.db.read, buyer)
+		if err != nil {
+			return failed, err
+		}
+		if a, over := s.outcome(left, has); over {
+			return a, nil
+		}
+		time.Sleep(think)
+		if lease.Err() != nil {
+			return busy, nil
+		}
+		s.pause(ctx, left)
+		return s.write(ctx, left-1, buyer)
+	})
+}
+
+// lockToken does the same with a token: claimed before the stock is read, and again by the write, in its transaction.
+func (s *shop) lockToken() sellFunc {
+	return s.underPauses(func(ctx context.Context, buyer uint32, lease *pawl.Lease) (a answer, err error) {
+		var left int
+		var has bool
+		err = s.db.inTx(ctx, func(tx *sql.Tx) error {
+			if err := marks.Claim(ctx, tx, resource, lease); err != nil {
+				return err
+			}
+			left, has, err = look(ctx, tx, buyer)
+			return err
+		})
+		if errors.Is(err, fence.ErrStale) {
+			return busy, s.refuse(ctx, buyer, err)
+		}
+		if err != nil {
+			return failed, err
+		}
+		if a, over := s.outcome(left, has); over {
+			return a, nil
+		}
+		time.Sleep(think)
+		if lease.Err() != nil {
+			return busy, nil
+		}
+		sent := shown(lease) // on its way from here on: nobody looks at the lease any more
+		s.pause(ctx, left)
+		err = s.db.inTx(ctx, func(tx *sql.Tx) error {
+			if err := marks.Claim(ctx, tx, resource, sent); err != nil {
+				return err
+			}
+			return order(ctx, tx, left-1, buyer, s.cfg.Server)
+		})
+		if errors.Is(err, fence.ErrStale) {
+			return busy, s.refuse(ctx, buyer, err)
+		}
+		if err != nil {
+			return failed, err
+		}
+		return bought, nil
+	})
+}
+
+func (s *shop) underPauses(f func(context.Context, uint32, *pawl.Lease) (answer, error)) sellFunc {
+	m := s.locks.With(pawl.Options{TTL: pauseTTL}).Mutex(s.cfg.Lock)
+	return func(ctx context.Context, buyer uint32) (answer, error) {
+		lease, err := m.TryLock(ctx)
+		switch {
+		case errors.Is(err, pawl.ErrHeld):
+			return busy, nil
+		case err != nil:
+			return failed, err
+		}
+		a, err := f(ctx, buyer, lease)
+		if uerr := lease.Unlock(); err == nil && uerr != nil && !errors.Is(uerr, pawl.ErrLost) {
+			return a, uerr
+		}
+		return a, err
+	}
+}
+
+// refuse writes down that a stale write was kept out.
+func (s *shop) refuse(ctx context.Context, buyer uint32, why error) error {
+	stale, ok := errors.AsType[*fence.StaleError](why)
+	if !ok {
+		return nil // the lease had ended before anything was sent
+	}
+	return s.db.inTx(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO refused (buyer, token, seen) VALUES (?, ?, ?)", buyer, stale.Token, stale.Seen)
+		return err
+	})
+}
+
+// message is a lease as it looks from the other end of the wire: a number that was true when it was sent.
+type message struct {
+	name, id string
+	token    int64
+}
+
+func shown(l *pawl.Lease) message {
+	m := message{name: l.Name(), id: l.Name(), token: l.Token()}
+	if h, ok := any(l).(interface{ ID() string }); ok {
+		m.id = h.ID()
+	}
+	return m
+}
+
+func (m message) Name() string { return m.name }
+func (m message) Token() int64 { return m.token }
+func (m message) ID() string   { return m.id }
+func (m message) Err() error   { return nil }
