@@ -15,6 +15,7 @@ import (
 
 	"github.com/pawl-lock/pawl/driver"
 	"github.com/pawl-lock/pawl/memlock"
+	"github.com/pawl-lock/pawl/redislock"
 	"github.com/pawl-lock/pawl/sqllock"
 )
 
@@ -24,6 +25,14 @@ var openers = map[string]func(ctx context.Context, raw, prefix string) (driver.D
 	"sqlite": func(ctx context.Context, raw, prefix string) (driver.Driver, error) {
 		return sqllock.Open(ctx, raw, &sqllock.Options{Prefix: prefix})
 	},
+	"redis":      openRedis,
+	"rediss":     openRedis,
+	"unix":       openRedis,
+	"redis+unix": openRedis,
+}
+
+func openRedis(ctx context.Context, raw, prefix string) (driver.Driver, error) {
+	return redislock.Open(ctx, raw, &redislock.Options{Prefix: prefix})
 }
 
 // planned are schemes that pawl is going to have.
@@ -39,26 +48,28 @@ type URLError struct{ Text string }
 
 func (e *URLError) Error() string { return e.Text }
 
-// Store is an open store.
-type Store struct {
-	driver.Driver
-	Kind  string // the scheme: redis, sqlite, …
-	Place string // for people: without user, password and parameters
-}
-
 // Open connects to the store at raw; ctx bounds the connecting. Every name is stored with prefix in front, as the store's
 // own option has it.
-func Open(ctx context.Context, raw, prefix string) (*Store, error) {
+func Open(ctx context.Context, raw, prefix string) (driver.Driver, error) {
 	scheme, err := Scheme(raw)
 	if err != nil {
 		return nil, err
 	}
-	place := Redact(raw)
 	d, err := openers[scheme](ctx, raw, prefix)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", place, err)
+		return nil, fmt.Errorf("%s: %w", Redact(raw), err)
 	}
-	return &Store{Driver: d, Kind: scheme, Place: place}, nil
+	return d, nil
+}
+
+// Kind is what kind of store raw names: redis (also over TLS or a socket), sqlite or mem.
+func Kind(raw string) string {
+	switch scheme, _ := Scheme(raw); scheme {
+	case "rediss", "unix", "redis+unix":
+		return "redis"
+	default:
+		return scheme
+	}
 }
 
 // Schemes are those that work, sorted.

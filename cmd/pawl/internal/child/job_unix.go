@@ -56,7 +56,7 @@ func (p *Process) setWants() {
 	p.wants = true
 }
 
-// AtTerminal reports, after Close, whether this process is in the foreground of a terminal.
+// AtTerminal reports, after Dismiss, whether this process is in the foreground of a terminal.
 func (p *Process) AtTerminal() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

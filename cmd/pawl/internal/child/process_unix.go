@@ -327,7 +327,7 @@ func (p *Process) KillAt(t int64) {
 		return
 	}
 	p.killAt = t
-	if p.guard != nil {
+	if p.guard != nil && !p.closed {
 		p.guard.tell("kill", t)
 	}
 }
@@ -342,22 +342,35 @@ func (p *Process) Lose() {
 	}
 }
 
-// Close takes the terminal back and sends the guard home. It is called once Gone is closed; before that it waits.
-func (p *Process) Close() {
+// Dismiss takes the terminal back and sends the guard home, once Gone is closed; before that it waits.
+func (p *Process) Dismiss() {
 	<-p.gone
 	p.Lose()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.closed = true
 	p.tty.takeBack(p.group)
-	atTTY := p.tty.ours()
+	p.atTTY = p.tty.ours()
 	p.tty.close()
+	if p.guard != nil {
+		p.guard.tell("bye", 0)
+		p.guard.w.Close()
+	}
+}
+
+// Close is Dismiss, and waits until the guard has ended.
+func (p *Process) Close() {
+	p.Dismiss()
 	p.mu.Lock()
 	g := p.guard
-	p.guard, p.closed, p.atTTY = nil, true, atTTY
+	p.guard = nil
 	p.mu.Unlock()
 	if g == nil {
 		return
 	}
-	g.tell("bye", 0)
-	g.w.Close()
 	for {
 		if _, err := unix.Wait4(g.pid, nil, 0, nil); err != unix.EINTR {
 			return

@@ -107,6 +107,9 @@ func (p *Process) KillAt(int64) {}
 // Lose does nothing here.
 func (p *Process) Lose() {}
 
+// Dismiss waits for the command.
+func (p *Process) Dismiss() { <-p.ended }
+
 // Close waits for the command.
 func (p *Process) Close() { <-p.ended }
 

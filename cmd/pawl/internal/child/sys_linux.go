@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,10 +16,8 @@ func adoptOrphans() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 // dieWithParent kills a process when the thread that started it ends.
 func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
-func setName(s string) {
-	b := append([]byte(s), 0)
-	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&b[0])), 0, 0, 0)
-}
+// setName is how ps and killall call this process. It is the name of its first thread, on which we may not be.
+func setName(s string) { os.WriteFile("/proc/self/comm", []byte(s), 0) }
 
 // members counts the processes of a group that live; dead ones that nobody has waited for are left out. -1: not known.
 func members(group int) int {

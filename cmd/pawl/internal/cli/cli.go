@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pawl-lock/pawl/cmd/pawl/internal/seckill"
 )
 
 // globals are the flags that every command has.
@@ -28,8 +30,13 @@ func Main(args []string) int {
 		return exitOK
 	}
 	var f *failure
-	if !errors.As(err, &f) {
-		f = &failure{code: exitUsage, text: err.Error() + "\nSee 'pawl --help'."} // cobra's own
+	var coded interface{ ExitCode() int }
+	switch {
+	case errors.As(err, &f):
+	case errors.As(err, &coded):
+		f = &failure{code: coded.ExitCode(), text: err.Error()}
+	default: // cobra's own
+		f = &failure{code: exitUsage, text: err.Error() + "\nSee 'pawl --help'."}
 	}
 	if f.text != "" {
 		g.say.error(f.text)
@@ -69,6 +76,6 @@ file in your state directory, which locks among the processes of one machine.`,
 		}
 		return nil
 	}
-	root.AddCommand(newRun(g), newLs(g), newInspect(g), newVersion())
+	root.AddCommand(newRun(g), newLs(g), newInspect(g), seckill.Command(), newVersion())
 	return root
 }

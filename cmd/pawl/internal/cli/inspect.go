@@ -24,7 +24,7 @@ Exit code 0: it is held; 1: it is free. The answer may be old when you read it.`
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx, stop := context.WithTimeout(c.Context(), g.timeout)
 			defer stop()
-			store, err := g.open(ctx)
+			store, _, err := g.open(ctx)
 			if err != nil {
 				return err
 			}

@@ -65,7 +65,7 @@ func newLs(g *globals) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx, stop := context.WithTimeout(c.Context(), g.timeout)
 			defer stop()
-			store, err := g.open(ctx)
+			store, _, err := g.open(ctx)
 			if err != nil {
 				return err
 			}

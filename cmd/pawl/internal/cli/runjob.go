@@ -74,7 +74,7 @@ func (j *job) attempt(st *status, started **child.Process) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	stop := j.interruptible(signals, cancel)
-	store, err := j.g.open(ctx)
+	store, kind, err := j.g.open(ctx)
 	if s := stop(); s != nil {
 		if err == nil {
 			store.Close()
@@ -103,9 +103,10 @@ func (j *job) attempt(st *status, started **child.Process) error {
 
 	s := &supervisor{job: j, lease: lease, signals: signals, watch: lossWatch{policy: j.onLoss.policy, grace: grace, lead: leadOf(j.ttl)}}
 	signal.Notify(signals, child.Forwarded()...)
-	err = s.start(j.environment(lease, mode, store.Kind))
+	err = s.start(j.environment(lease, mode, kind))
 	if err == nil {
 		*started = s.p
+		defer s.p.Close()
 		s.supervise()
 		r := s.p.Result()
 		st.Child = &r.Code

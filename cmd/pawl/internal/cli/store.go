@@ -5,10 +5,11 @@ import (
 	"os"
 
 	"github.com/pawl-lock/pawl/cmd/pawl/internal/backend"
+	"github.com/pawl-lock/pawl/driver"
 )
 
-// open connects to the chosen store.
-func (g *globals) open(ctx context.Context) (*backend.Store, error) {
+// open connects to the chosen store, and tells its kind.
+func (g *globals) open(ctx context.Context) (driver.Driver, string, error) {
 	url := g.backend
 	if url == "" {
 		url = os.Getenv("PAWL_BACKEND")
@@ -16,14 +17,14 @@ func (g *globals) open(ctx context.Context) (*backend.Store, error) {
 	if url == "" {
 		var err error
 		if url, err = backend.Local(); err != nil {
-			return nil, storeFailure("open", err)
+			return nil, "", storeFailure("open", err)
 		}
 	}
 	ctx, stop := context.WithTimeout(ctx, g.timeout)
 	defer stop()
-	s, err := backend.Open(ctx, url, g.prefix)
+	d, err := backend.Open(ctx, url, g.prefix)
 	if err != nil {
-		return nil, storeFailure("open", err)
+		return nil, "", storeFailure("open", err)
 	}
-	return s, nil
+	return d, backend.Kind(url), nil
 }

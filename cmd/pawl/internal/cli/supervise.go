@@ -67,7 +67,7 @@ func (s *supervisor) supervise() {
 		guarded  = s.watch.guardAt()
 	)
 	defer tick.Stop()
-	defer s.p.Close()
+	defer s.p.Dismiss()
 	for {
 		now := driver.Now()
 		lerr := s.lease.Err()

@@ -1,0 +1,96 @@
+package backend
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestScheme(t *testing.T) {
+	for raw, want := range map[string]string{"mem:": "mem", "MEM:": "mem", "sqlite:///a/b.db": "sqlite", "sqlite:b.db": "sqlite"} {
+		if got, err := Scheme(raw); err != nil || got != want {
+			t.Errorf("Scheme(%q) = %q, %v, want %q", raw, got, err, want)
+		}
+	}
+	for raw, want := range map[string]string{
+		"":                             "is a URL such as",
+		"localhost:6379":               "is a URL such as",
+		"me:s3cret@host":               "is a URL such as",
+		"zk://me:s3cret@h/":            "not available in this build yet",
+		"zookeeper://h":                "not available in this build yet",
+		"sqlit:///x":                   "did you mean sqlite://?",
+		"sqlite3:///x":                 "did you mean sqlite://?",
+		"ftp://me:s3cret@h/?p=s3cret":  `unknown backend "ftp"`,
+		"completely://me:s3cret@other": `unknown backend "completely"`,
+	} {
+		_, err := Scheme(raw)
+		var u *URLError
+		if !errors.As(err, &u) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Scheme(%q): %v, want %q", raw, err, want)
+			continue
+		}
+		if strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("Scheme(%q) tells a secret: %v", raw, err)
+		}
+	}
+}
+
+func TestRedact(t *testing.T) {
+	for raw, want := range map[string]string{
+		"redis://me:s3cret@host:6379/1?password=s3cret#s3cret": "redis://host:6379/1",
+		"sqlite:///a%20b.db": "sqlite:///a%20b.db",
+		"mem:":               "mem:",
+		"redis://h:s3cret@[": "redis://…",
+		"redis:me:s3cret@h":  "redis:",
+	} {
+		if got := Redact(raw); got != want {
+			t.Errorf("Redact(%q) = %q, want %q", raw, got, want)
+		}
+	}
+}
+
+func FuzzRedact(f *testing.F) {
+	for _, rest := range []string{"h:6379/0", "h/?x=y#z", "[", "%zz", "@h", "h\x7f"} {
+		f.Add(rest)
+	}
+	f.Fuzz(func(t *testing.T, rest string) {
+		const secret = "s3cretW0rd"
+		if got := Redact("redis://me:" + secret + "@" + rest); strings.Contains(got, secret) && !strings.Contains(rest, secret) {
+			t.Errorf("Redact told the secret: %q", got)
+		}
+	})
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"redis", "redis", 0}, {"rediss", "redis", 1}, {"reids", "redis", 2}, {"", "abc", 3}, {"kitten", "sitting", 3}} {
+		if got := distance(c.a, c.b); got != c.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+func TestLocal(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "my state?")
+	t.Setenv("XDG_STATE_HOME", dir)
+	got, err := Local()
+	if err != nil || !strings.HasSuffix(got, "/my%20state%3F/pawl/locks.db") {
+		t.Errorf("Local() = %q, %v", got, err)
+	}
+	s, err := Open(t.Context(), got, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	fi, err := os.Stat(filepath.Join(dir, "pawl"))
+	if err != nil || fi.Mode().Perm() != 0o700 {
+		t.Errorf("folder: %v, %v, want mode 0700", fi, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "pawl", "locks.db")); err != nil {
+		t.Errorf("the file is elsewhere: %v", err)
+	}
+}
