@@ -120,7 +120,7 @@ func (t *target) take(ctx context.Context, try bool) (*Lease, error) {
 		c.mu.Unlock()
 		return l, nil
 	case t.kind == driver.Read && ln.head == nil && c.joinable(ln.reader, t):
-		l := ln.reader.lease(t.c, nil, ln.reader.last)
+		l := ln.reader.lease(t.c, nil, ln.reader.last, driver.Now())
 		c.mu.Unlock()
 		return l, nil
 	case g == nil && ln.leader == nil && ln.head == nil:
@@ -447,7 +447,7 @@ func (c *core) granted(ctx context.Context, w *waiter, con *contender, d driver.
 		return nil, err
 	}
 	c.admit(g, w.ln)
-	l := g.lease(w.t.c, nil, d.Token)
+	l := g.lease(w.t.c, nil, d.Token, now)
 	con.link.g = g
 	if con.link.out != 0 {
 		c.signal(g, con.link.out, &out)

@@ -106,7 +106,7 @@ func (c *Client) Attach(ctx context.Context, s string) (*Lease, error) {
 		return nil, wrap("attach", h.Name, ErrClosed)
 	}
 	c.admit(g, c.line(lineOf(t)))
-	l := g.lease(c, nil, k.Token)
+	l := g.lease(c, nil, k.Token, driver.Now())
 	k1.g = g
 	if k1.out != 0 {
 		c.signal(g, k1.out, &out)

@@ -93,8 +93,8 @@ func (g *grant) trustedHalf(now driver.Instant) bool {
 	return 2*g.trust.Sub(now) > ttl-margin(ttl)
 }
 
-func (g *grant) lease(cl *Client, parent *Lease, token int64) *Lease {
-	l := &Lease{g: g, cl: cl, parent: parent, token: token, got: driver.Now()}
+func (g *grant) lease(cl *Client, parent *Lease, token int64, now driver.Instant) *Lease {
+	l := &Lease{g: g, cl: cl, parent: parent, token: token, got: now}
 	g.leases = append(g.leases, l)
 	return l
 }
@@ -207,8 +207,9 @@ func (c *core) drain(g *grant) {
 // resume turns a lingering grant into a lease without asking the store.
 func (c *core) resume(g *grant, cl *Client) *Lease {
 	g.idle = false
-	g.pass(driver.Now())
-	return g.lease(cl, nil, g.last)
+	now := driver.Now()
+	g.pass(now)
+	return g.lease(cl, nil, g.last, now)
 }
 
 // pass gives g to its next holder: a new token, a new MaxHold.

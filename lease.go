@@ -301,7 +301,7 @@ func (c *core) passOn(g *grant, now driver.Instant, end driver.End) bool {
 		return false
 	}
 	g.pass(now)
-	c.hand(g, w, g.last)
+	c.hand(g, w, g.last, now)
 	return true
 }
 

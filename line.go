@@ -9,7 +9,7 @@ import (
 // Hand-off bounds. A grant passes from one local holder to the next until its token interval or its time slice is used
 // up; then it goes back to the store, where other processes wait (lock cohorting, Dice, Marathe and Shavit, PPoPP 2012).
 const (
-	handOffs = 128
+	handOffs = 512
 	slice    = 5 * time.Millisecond
 )
 
@@ -148,7 +148,7 @@ func (c *core) promote(ln *line) {
 			break
 		}
 		if g := ln.reader; w.t.kind == driver.Read && c.joinable(g, w.t) {
-			c.hand(g, w, g.last)
+			c.hand(g, w, g.last, driver.Now())
 			continue
 		}
 		w.leading, ln.leader = true, w
@@ -169,8 +169,8 @@ func (c *core) joinable(g *grant, t *target) bool {
 }
 
 // hand makes w the holder of a new lease of g and takes it out of the line.
-func (c *core) hand(g *grant, w *waiter, token int64) {
-	w.lease = g.lease(w.t.c, nil, token)
+func (c *core) hand(g *grant, w *waiter, token int64, now driver.Instant) {
+	w.lease = g.lease(w.t.c, nil, token, now)
 	c.remove(w)
 	w.ping()
 }

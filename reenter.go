@@ -79,7 +79,7 @@ func (l *Lease) reenter(ctx context.Context, t *target, try bool) (*Lease, error
 		case first && (l.kids.n == 0 || read && l.kids.reading):
 			l.kids.n++
 			l.kids.reading = read
-			k := g.lease(t.c, l, l.token)
+			k := g.lease(t.c, l, l.token, driver.Now())
 			leave()
 			return k, nil
 		case try:
