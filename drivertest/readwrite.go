@@ -86,7 +86,7 @@ var readWriteRules = []Rule{
 	},
 	{
 		Name:     "a waiting writer stops new readers",
-		Sentence: "While a Write waits, no new Read is granted, and the Write gets in before it.",
+		Sentence: "While a Write waits for Reads to end, no new Read is granted, and then the Write gets in.",
 		with:     rw,
 		needs:    writerFirst,
 		check: func(c *run) {
@@ -98,8 +98,8 @@ var readWriteRules = []Rule{
 			late := c.ask(d1, as(driver.Read), waits)
 			late.mustNotGet()
 			r.release()
-			late.mustNotGet()
 			w.mustGetWithin(c.soon() + c.turn())
+			late.mustNotGet()
 			w.release()
 			late.mustGetWithin(c.soon() + c.turn())
 		},

@@ -139,11 +139,12 @@ var unknownRules = []Rule{
 	},
 	{
 		Name:     "an unanswered request is undone",
-		Sentence: "A request that a silent store took is not called refused, and Leave undoes it once the store answers again.",
+		Sentence: "A request that a silent store took is not called refused or not done, and Leave undoes it once the store answers again.",
 		each:     everyKind,
 		needs:    stalls,
 		check: func(c *run) {
 			d1, d2 := c.pair()
+			c.ask(d1, named(c.freshName())).mustGet().release() // so that there is a connection
 			a := c.ask(d1)
 			resume := c.h.Stall(c.tb)
 			ctx, cancel := context.WithTimeout(c.ctx, 50*time.Millisecond)
@@ -153,10 +154,14 @@ var unknownRules = []Rule{
 			if err == nil {
 				c.failf("Try was granted by a store that does not answer")
 			}
-			for _, certain := range []error{driver.ErrHeld, driver.ErrDone, driver.ErrMismatch, driver.ErrInvalid, driver.ErrNotDone, errors.ErrUnsupported} {
+			for _, certain := range []error{driver.ErrHeld, driver.ErrDone, driver.ErrMismatch, driver.ErrInvalid, errors.ErrUnsupported} {
 				if errors.Is(err, certain) {
 					c.failf("the request may have arrived, but Try says %q", certain)
 				}
+			}
+			if errors.Is(err, driver.ErrNotDone) { // it was never sent, or so it says
+				c.pause()
+				c.rival(d2).mustGet().release()
 			}
 			for end := time.Now().Add(c.soon()); a.place.Leave(c.ctx) != nil; time.Sleep(50 * time.Millisecond) {
 				if time.Now().After(end) {

@@ -31,6 +31,8 @@ type hooks struct {
 
 	// What a call that waits for a silent store does not notice.
 	deafToContext, deafToTTL, deafToClose bool
+
+	sureOfSilence bool // takes silence for ErrNotDone
 }
 
 // store is a memlock that can fall silent.
@@ -103,6 +105,9 @@ func (d *proxy) answer(ctx context.Context, ttl time.Duration) error {
 	case <-done:
 	case <-closed:
 	case <-t.C:
+	}
+	if d.hooks.sureOfSilence {
+		return driver.ErrNotDone
 	}
 	return errSilent
 }
