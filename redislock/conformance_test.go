@@ -23,7 +23,12 @@ func TestConformance(t *testing.T) {
 		MinTTL:      time.Second,
 		WriterFirst: true,
 		Delete: func(t testing.TB, name string) {
-			do(t, raw, "FLUSHALL")
+			found := do(t, raw, "KEYS", "*"+name+"*")
+			keys, err := found.AsStrSlice()
+			if err != nil || len(keys) == 0 {
+				t.Fatalf("nothing to delete of %q: %v", name, err)
+			}
+			do(t, raw, append([]string{"DEL"}, keys...)...)
 		},
 		Stall: func(testing.TB) func() {
 			s.Stop()

@@ -125,7 +125,7 @@ func (d *Driver) check(h driver.Hold) error {
 	case len(h.ID) < 1 || len(h.ID) > 256 || strings.ContainsAny(h.ID, " *\r\n"):
 		return invalid("a hold's ID is \"<uuid>:<number>\", not %q", h.ID)
 	}
-	return checkName(d.opts.Prefix+h.Name, h.Kind, d.lanes.cluster)
+	return checkName(d.opts.Prefix+h.Name, d.lanes.cluster)
 }
 
 func invalid(format string, args ...any) error {
@@ -214,17 +214,14 @@ func (d *Driver) end(ctx context.Context, e ending) (bool, error) {
 	case driver.Leader, driver.Once:
 		s = unlockScript
 		keys = []string{k.lock(), k.line(), k.due(), k.gone(), k.token()}
-		args = append([]string{h.ID, number(h.Token), number(e.last), millis(e.keep), k.watch(), millis(grace(h.Kind))}, common...)
-		args = append(args, h.Kind.String(), e.result)
+		args = []string{h.ID, number(h.Token), number(e.last), k.watch(), h.Kind.String()}
 	default:
 		s = unlockScript
 		keys = []string{k.main, k.line(), k.due(), k.gone(), k.token(), k.queue(), k.queueDue()}
-		kind := ""
-		if h.Kind == driver.Fair {
-			kind = "fair"
-		}
-		args = append([]string{h.ID, number(h.Token), number(e.last), millis(e.keep), k.lockChannel(), millis(grace(h.Kind))}, common...)
-		args = append(args, kind, "")
+		args = []string{h.ID, number(h.Token), number(e.last), k.lockChannel(), h.Kind.String()}
+	}
+	if s == unlockScript && (e.keep > 0 || e.leave || e.refuse > 0) {
+		args = append(append(args, millis(e.keep), e.result), common...)
 	}
 	msg, err := d.lanes.run(ctx, limit, s, keys, args)
 	if err != nil {

@@ -18,13 +18,18 @@ type keys struct {
 	tag  string // what follows "redisson_…:"; it keeps the other keys in the slot of main
 	own  string // what follows "pawl_…:"
 	base string // what Redisson's suffixed keys begin with
+
+	// Redisson cannot tell the fair queue and the permits of "{a}" from those of "a". pawl keeps them apart, and for "{a}"
+	// does not share them.
+	braced bool
 }
 
 // keysOf derives the names. Redisson's rule puts braces around a name that has none, so that "a" and "{a}" share their
 // derived keys; pawl's own keys tell the two apart by one more colon.
 func keysOf(main string) keys {
 	if strings.Contains(main, "{") {
-		return keys{main: main, tag: main, own: ":" + main, base: main}
+		braced := strings.HasPrefix(main, "{") && strings.HasSuffix(main, "}") && strings.Count(main, "{") == 1
+		return keys{main: main, tag: main, own: ":" + main, base: main, braced: braced}
 	}
 	braced := "{" + main + "}"
 	return keys{main: main, tag: braced, own: braced, base: braced}
@@ -39,10 +44,29 @@ func (k keys) permits() string { return "pawl_permits:" + k.own }
 func (k keys) lock() string    { return "pawl_lock:" + k.own }
 func (k keys) watch() string   { return "pawl_watch:" + k.own }
 
-func (k keys) counter() string  { return "redisson_lock_token:" + k.tag }
-func (k keys) queue() string    { return "redisson_lock_queue:" + k.tag }
-func (k keys) queueDue() string { return "redisson_lock_timeout:" + k.tag }
-func (k keys) set() string      { return k.base + ":timeout" }
+func (k keys) counter() string { return "redisson_lock_token:" + k.tag }
+
+func (k keys) queue() string {
+	if k.braced {
+		return "pawl_queue:" + k.own
+	}
+	return "redisson_lock_queue:" + k.tag
+}
+
+func (k keys) queueDue() string {
+	if k.braced {
+		return "pawl_timeout:" + k.own
+	}
+	return "redisson_lock_timeout:" + k.tag
+}
+
+func (k keys) set() string {
+	if k.braced {
+		return "pawl_set:" + k.own
+	}
+	return k.base + ":timeout"
+}
+
 func (k keys) readHold(id string) string {
 	return k.base + ":" + id + ":rwlock_timeout:1"
 }
@@ -78,12 +102,10 @@ func client(id string) string {
 var reserved = regexp.MustCompile(`(?s)^(redisson_[a-z_]+|pawl_[a-z]+):|\{.*(:timeout|:rwlock_timeout:[0-9]+)$`)
 
 // checkName says whether a main key can be kept apart from all others.
-func checkName(main string, kind driver.Kind, cluster bool) error {
+func checkName(main string, cluster bool) error {
 	switch {
 	case reserved.MatchString(main):
 		return fmt.Errorf("redis key %q is how Redisson or pawl name what belongs to another lock; choose another name or a Prefix: %w", main, driver.ErrInvalid)
-	case (kind == driver.Fair || kind == driver.Permits) && strings.HasPrefix(main, "{") && strings.HasSuffix(main, "}") && strings.Count(main, "{") == 1:
-		return fmt.Errorf("in Redisson's layout a fair lock or a semaphore %q cannot be told from %q; choose another name or a Prefix: %w", main, main[1:len(main)-1], driver.ErrInvalid)
 	case cluster && !oneSlot(main):
 		return fmt.Errorf("the keys of %q would be on different nodes of a Redis Cluster, because of its braces: %w", main, driver.ErrInvalid)
 	}

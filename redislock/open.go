@@ -55,6 +55,10 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 		d.Close()
 		return nil, d.bad
 	}
+	if _, err := d.lanes.lanes[0].connect(); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("redis at %s: %w", where, err)
+	}
 	return d, nil
 }
 

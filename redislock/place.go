@@ -165,6 +165,10 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 	if r.Wait {
 		wait = "1"
 	}
+	counter := p.d.counter(k, r.Kind)
+	if counter != nil {
+		span = 1 // Redisson counts one by one
+	}
 	ttl, g := millis(r.TTL), millis(grace(r.Kind))
 	var s *script
 	var keys, args []string
@@ -177,7 +181,7 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 			span = 1
 		}
 		s = rwScript
-		keys = []string{k.main, k.line(), k.due(), k.gone(), k.lock(), k.token(), k.held(), k.readHold(r.ID)}
+		keys = []string{k.main, k.line(), k.due(), k.gone(), k.lock(), k.token(), k.held(), k.readHold(r.ID), k.set()}
 		args = []string{r.ID, ttl, strconv.Itoa(span), wait, g, millis(rwBeat), write}
 	case driver.Permits:
 		span = 1
@@ -187,19 +191,16 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 		args = append(args, permitNames(r.ID, r.Permits)...)
 	case driver.Fair:
 		s = fairScript
-		keys = append([]string{k.main, k.queue(), k.queueDue(), k.gone(), k.lock(), k.token()}, p.d.counter(k, r.Kind)...)
+		keys = append([]string{k.main, k.queue(), k.queueDue(), k.gone(), k.lock(), k.token(), k.set(), k.line()}, counter...)
 		args = []string{r.ID, ttl, strconv.Itoa(span), wait, millis(fairBeat), k.lockChannel()}
 	default:
 		s = lockScript
-		keys = append([]string{k.main, k.line(), k.due(), k.gone(), k.lock(), k.token()}, p.d.counter(k, r.Kind)...)
-		args = []string{r.ID, ttl, strconv.Itoa(span), wait, g, millis(longBeat), "", ""}
+		keys = append([]string{k.main, k.line(), k.due(), k.gone(), k.lock(), k.token(), k.set()}, counter...)
+		args = []string{r.ID, ttl, strconv.Itoa(span), wait, "", ""}
 		if r.Kind != driver.Exclusive {
 			keys[0], keys[4] = k.lock(), k.main
-			args[6], args[7] = r.Kind.String(), string(r.Value)
+			args[4], args[5] = r.Kind.String(), string(r.Value)
 		}
-	}
-	if len(keys) == 7 && s != rwScript {
-		span = 1 // Redisson counts one by one
 	}
 	before := p.open
 	p.open, p.inLine = true, p.inLine || r.Wait

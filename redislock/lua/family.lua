@@ -9,3 +9,13 @@ local function family(key)
   end
   return 'type:' .. t
 end
+
+-- idle reports whether key is a semaphore that pawl made (one of another client has no TTL) and nobody uses any more; it is
+-- then gone.
+local function idle(key)
+  if redis.call('TYPE', key).ok ~= 'string' or family(key) ~= 'permits' or redis.call('PTTL', key) <= 0 then return false end
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  if redis.call('ZCOUNT', set, '(' .. now, '+inf') > 0 or redis.call('EXISTS', line) == 1 then return false end
+  redis.call('DEL', key, set)
+  return true
+end

@@ -1,20 +1,34 @@
 -- Takes a plain lock (Exclusive), an election (Leader) or a once (Once), or gets in line for it.
--- KEYS 1 lock, 2 line, 3 due, 4 gone, 5 other, 6 token, 7 counter (fenced only)
--- ARGV 1 id, 2 ttl, 3 span, 4 "1" to wait, 5 grace, 6 beat, 7 kind ("" for Exclusive), 8 value
+-- KEYS 1 lock, 2 line, 3 due, 4 gone, 5 other, 6 token, 7 set of permits, 8 counter (fenced only)
+-- ARGV 1 id, 2 ttl, 3 span, 4 "1" to wait, 5 kind ("" for Exclusive), 6 value
 -- Replies the first token, or {"again", token}, {"held", pttl, again, ahead, owners, value}, {"done", pttl, result},
 -- {"mismatch", family}, {"gone"}.
-local lock, line, due, gone, other, token, counter = unpack(KEYS)
-local id, ttl, span, kind, value = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[7], ARGV[8]
-local grace, beat = tonumber(ARGV[5]), tonumber(ARGV[6])
+local lock, line, due, gone, other, token, set, counter = unpack(KEYS)
+local id, ttl, span, kind, value = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5], ARGV[6]
+local free = redis.call('EXISTS', lock, line, gone, other) == 0
 local time = redis.call('TIME')
+
+-- What follows at once is the usual case once more, kept short, since most of a script's time goes into its functions.
+if free and kind == '' and not counter then
+  local first = time[1] .. string.sub('00000' .. time[2], -6)
+  local last = span == 1 and first or string.format('%.0f', first + span - 1)
+  local old = redis.call('SET', token, last .. ' ' .. first .. ' ' .. id, 'PX', 86400001 + math.ceil(span / 1000), 'GET')
+  if not old or string.byte(old, 17) == 32 and string.sub(old, 1, 16) < first then
+    redis.call('HSET', lock, id, 1)
+    redis.call('PEXPIRE', lock, ttl)
+    return first
+  end
+  redis.call('SET', token, old)
+end
+
+local grace, beat = kind == 'leader' and 1000 or 30, 300000
 --@ token
 --@ family
 --@ plain
-
-if redis.call('EXISTS', lock, line, gone, other) == 0 then return take() end
+if free then return take() end
 
 --@ line
-local why, free, owners = busy()
+local why, vacant, owners = busy()
 if why then
   if why[1] == 'done' then drop(id) end
   return why
@@ -38,8 +52,8 @@ local function first()
   end
 end
 
-local till = free and first()
-if free and not till then
+local till = vacant and first()
+if vacant and not till then
   drop(id)
   return take()
 end

@@ -34,7 +34,11 @@ elseif not v then
 end
 v = tonumber(v)
 local taken = redis.call('ZCARD', set)
-if v + taken ~= limit then return {'mismatch', 'permits', v + taken} end
+if v + taken ~= limit then
+  if not idle(sem) then return {'mismatch', 'permits', v + taken} end
+  v = limit
+  redis.call('SET', sem, v, 'PX', ttl + day)
+end
 if redis.call('ZSCORE', set, ARGV[9]) then
   for i = 1, k do
     redis.call('ZADD', set, 'XX', 'GT', ms + ttl + 1, ARGV[8 + i])

@@ -14,9 +14,12 @@ end
 -- busy answers why the lock cannot be had, or false and whether it is free; and who has it.
 local function busy()
   if redis.call('ZSCORE', gone, id) then return {'gone'} end
-  if redis.call('EXISTS', other) == 1 then return {'mismatch', family(other)} end
+  if redis.call('EXISTS', other) == 1 and not idle(other) then return {'mismatch', family(other)} end
   local n = redis.pcall('HLEN', lock)
-  if type(n) == 'table' then return {'mismatch', family(lock)} end
+  if type(n) == 'table' then
+    if not idle(lock) then return {'mismatch', family(lock)} end
+    n = 0
+  end
   if n > 1000 then return {'mismatch', 'type:hash'} end
   if n == 0 then return false, true end
   local have = family(lock)

@@ -16,7 +16,7 @@ end
 if not there then return 0 end
 local record = redis.call('GET', token) or '0 0 '
 if above(ARGV[2], string.match(record, '%d+')) then
-  redis.call('SET', token, '+' .. ARGV[2] .. string.match(record, ' .*$'), 'PX', lifetime(ARGV[2]))
+  redis.call('SET', token, ARGV[2] .. '+' .. string.match(record, ' .*$'), 'PX', lifetime(ARGV[2]))
 end
 if what == 'fenced' and above(ARGV[2], redis.call('GET', third) or '0') then redis.call('SET', third, ARGV[2]) end
 return 1

@@ -1,5 +1,5 @@
 -- Tokens are decimal text of at most 19 digits, since Lua's numbers are exact up to 2^53 only. The token key holds
--- "<last reserved> <first of the present hold> <its id>"; a last that was raised has a "+" in front.
+-- "<last reserved> <first of the present hold> <its id>"; a last that was raised has a "+" behind it.
 
 local function above(a, b) return #a > #b or #a == #b and a > b end
 
