@@ -142,7 +142,7 @@ func (a *asker) getWithin(limit time.Duration) error {
 		if left < 0 {
 			return err
 		}
-		next := a.c.short()
+		next := a.c.short() / 4
 		if held.Remaining > 0 {
 			next = min(next, held.Remaining)
 		}

@@ -119,6 +119,34 @@ var exclusionRules = []Rule{
 			}
 		},
 	},
+	{
+		Name:     "a late answer is no longer trust",
+		Sentence: "Trust counts from before the request was sent, not from its answer, however late that comes.",
+		each:     everyKind,
+		needs:    stalls,
+		check: func(c *run) {
+			d := c.driver()
+			c.ask(d, named(c.freshName())).mustGet().release() // so that there is a connection
+			silence := 200 * time.Millisecond
+			for range 5 { // a busy machine may send late too
+				a := c.ask(d)
+				resume := c.h.Stall(c.tb)
+				back := make(chan driver.Instant, 1)
+				time.AfterFunc(silence, func() {
+					at := driver.Now()
+					resume()
+					back <- at
+				})
+				err := a.try(1)
+				if at := <-back; err != nil || a.grant.Sent < at {
+					return // without an answer there is no trust either
+				}
+				a.release()
+				silence *= 2
+			}
+			c.failf("Grant.Sent is after the silence in which the request was sent")
+		},
+	},
 }
 
 // grab takes the name, waiting like a client, checks that no more than limit are inside, and gives it back.

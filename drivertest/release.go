@@ -1,8 +1,10 @@
 package drivertest
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/pawl-lock/pawl/driver"
 )
@@ -142,6 +144,37 @@ var releaseRules = []Rule{
 			if early := sent.Add(keep).Sub(b.at); early > c.tick() {
 				c.failf("the name was free %v too early", early)
 			}
+		},
+	},
+	{
+		Name:     "may be repeated",
+		Sentence: "A Release that got no answer is an error but ErrNotHeld, and repeating it frees the name or says ErrNotHeld.",
+		each:     everyKind,
+		needs:    stalls,
+		check: func(c *run) {
+			d1, d2 := c.pair()
+			a := c.ask(d1).mustGet()
+			resume := c.h.Stall(c.tb)
+			ctx, cancel := context.WithTimeout(c.ctx, 50*time.Millisecond)
+			err := d1.Release(ctx, a.r.Hold, driver.End{})
+			cancel()
+			resume()
+			if err == nil || isNotHeld(err) {
+				c.failf("Release by a store that does not answer says: %s", say(err))
+			}
+			for end := time.Now().Add(c.soon()); ; time.Sleep(50 * time.Millisecond) {
+				err := d1.Release(c.ctx, a.r.Hold, driver.End{})
+				if err == nil || isNotHeld(err) {
+					break
+				}
+				if time.Now().After(end) {
+					c.failf("Release still fails %v after the store came back: %s", c.soon(), say(err))
+				}
+			}
+			a.granted, a.left = false, true
+			b := c.rival(d2).mustGet()
+			c.pause()
+			b.mustHold()
 		},
 	},
 	{

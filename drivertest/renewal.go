@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -127,6 +128,30 @@ var renewalRules = []Rule{
 			b := c.ask(d2, waits).mustGetWithin(a.grant.TTL + c.soon())
 			a.granted = false
 			b.mustHold()
+		},
+	},
+	{
+		Name:     "silence is not an end",
+		Sentence: "A Renew that got no answer is neither nil nor ErrNotHeld, and the next one may succeed.",
+		each:     everyKind,
+		needs:    stalls,
+		check: func(c *run) {
+			d := c.driver()
+			a := c.ask(d).mustGet()
+			resume := c.h.Stall(c.tb)
+			ctx, cancel := context.WithTimeout(c.ctx, 50*time.Millisecond)
+			errs := d.Renew(ctx, []driver.Hold{a.r.Hold})
+			cancel()
+			resume()
+			if len(errs) != 1 || errs[0] == nil || isNotHeld(errs[0]) {
+				c.failf("Renew by a store that does not answer says %v", errs)
+			}
+			for end := time.Now().Add(c.soon()); a.renew() != nil; time.Sleep(50 * time.Millisecond) {
+				if time.Now().After(end) {
+					c.failf("Renew still fails %v after the store came back", c.soon())
+				}
+			}
+			a.release()
 		},
 	},
 	{

@@ -113,6 +113,10 @@ var exclusionMutants = []Mutant{
 		hooks: func() hooks { return hooks{try: grants(func(p *place, g *driver.Grant) { g.TTL = 0 })} },
 	},
 	{
+		Rule: "exclusion/a late answer is no longer trust", Fault: "counts from the answer",
+		hooks: func() hooks { return hooks{sentLate: true} },
+	},
+	{
 		Rule: "exclusion/trust ends first", Fault: "keeps holds for a little less than it says",
 		hooks: func() hooks {
 			return hooks{

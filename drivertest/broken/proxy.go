@@ -32,7 +32,8 @@ type hooks struct {
 	// What a call that waits for a silent store does not notice.
 	deafToContext, deafToTTL, deafToClose bool
 
-	sureOfSilence bool // takes silence for ErrNotDone
+	sureOfSilence error // what silence is taken for
+	sentLate      bool  // a grant counts from its answer
 }
 
 // store is a memlock that can fall silent.
@@ -106,8 +107,8 @@ func (d *proxy) answer(ctx context.Context, ttl time.Duration) error {
 	case <-closed:
 	case <-t.C:
 	}
-	if d.hooks.sureOfSilence {
-		return driver.ErrNotDone
+	if d.hooks.sureOfSilence != nil {
+		return d.hooks.sureOfSilence
 	}
 	return errSilent
 }
@@ -244,6 +245,9 @@ func (p *place) Try(ctx context.Context, span int) (g driver.Grant, err error) {
 		if p.d.hooks.try != nil && errors.Is(p.err, driver.ErrHeld) {
 			err = p.err // the mutant has its own idea of what silence means
 		}
+	}
+	if err == nil && p.d.hooks.sentLate {
+		g.Sent = driver.Now()
 	}
 	p.granted, p.err = err == nil, err
 	if err != nil {

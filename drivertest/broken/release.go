@@ -131,6 +131,10 @@ var releaseMutants = []Mutant{
 		},
 	},
 	{
+		Rule: "release/may be repeated", Fault: "takes silence for the end",
+		hooks: func() hooks { return hooks{sureOfSilence: driver.ErrNotHeld} },
+	},
+	{
 		Rule: "release/is told to nobody who released", Fault: "takes its own deletion for a loss",
 		hooks: func() hooks {
 			var mu sync.Mutex

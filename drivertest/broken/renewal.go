@@ -154,6 +154,10 @@ var renewalMutants = []Mutant{
 		},
 	},
 	{
+		Rule: "renewal/silence is not an end", Fault: "takes silence for a loss",
+		hooks: func() hooks { return hooks{sureOfSilence: driver.ErrNotHeld} },
+	},
+	{
 		Rule: "renewal/answers each hold of a batch", Fault: "answers one error for the whole batch",
 		hooks: func() hooks {
 			return hooks{renew: func(d *proxy, ctx context.Context, hs []driver.Hold) []error {

@@ -135,7 +135,7 @@ var unknownMutants = []Mutant{
 	},
 	{
 		Rule: "unknown outcome/an unanswered request is undone", Fault: "says that nothing was done",
-		hooks: func() hooks { return hooks{sureOfSilence: true} },
+		hooks: func() hooks { return hooks{sureOfSilence: driver.ErrNotDone} },
 	},
 	{
 		Rule: "unknown outcome/an unanswered request is undone", Fault: "believes that an unanswered request did nothing",
