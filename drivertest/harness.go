@@ -64,6 +64,9 @@ type Harness struct {
 	// Delete, if not nil, destroys all that the store knows of a name, as a stranger might (a key deleted by hand).
 	Delete func(t testing.TB, name string)
 
+	// Secrets are texts that no error may show: the store's password, its full URL.
+	Secrets []string
+
 	// Stall, if not nil, makes the store take requests and answer none until resume is called. The cases that use it run
 	// alone, and resume is always called.
 	Stall func(t testing.TB) (resume func())
@@ -154,6 +157,7 @@ const (
 	tellsWanted
 	deletes
 	stalls
+	hasSecrets
 )
 
 func powersOf(d driver.Driver) (p powers) {
@@ -191,6 +195,9 @@ func (h Harness) powers() (p powers) {
 	}
 	if h.Stall != nil {
 		p |= stalls
+	}
+	if len(h.Secrets) > 0 {
+		p |= hasSecrets
 	}
 	return p
 }

@@ -45,6 +45,7 @@ func Rules() []Rule {
 		{"attach", attachRules},
 		{"raise", raiseRules},
 		{"close", closeRules},
+		{"secrets", secretRules},
 	} {
 		for _, r := range area.rules {
 			r.Area = area.name

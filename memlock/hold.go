@@ -47,6 +47,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold, end driver.End) (er
 		x := r.hold(h)
 		if x == nil {
 			err = driver.ErrNotHeld
+			own = d.s.ending[h.ID] // nothing is reported after Release has returned
 			return
 		}
 		if x.d == d {

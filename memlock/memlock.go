@@ -60,7 +60,7 @@ var errClosed = fmt.Errorf("memlock: the driver is %w: %w", driver.ErrClosed, dr
 
 // New makes an empty store and a driver for it.
 func New() *Driver {
-	return newDriver(&store{names: map[string]*record{}, watches: map[string]map[*watch]struct{}{}})
+	return newDriver(&store{names: map[string]*record{}, watches: map[string]map[*watch]struct{}{}, ending: map[string]*ears{}})
 }
 
 func newDriver(s *store) *Driver { return &Driver{s: s, calls: map[string]int{}} }
@@ -158,6 +158,7 @@ func (e *ears) stop() {
 // news is what to report once the store's mutex is free: a Notify may take locks of its own.
 type news struct {
 	items []item
+	ended []*hold
 }
 
 type item struct {
@@ -171,6 +172,7 @@ func (n *news) add(to *ears, s driver.Signal) { n.items = append(n.items, item{t
 func (n *news) lost(h *hold) {
 	if !h.kept {
 		n.add(h.ears, driver.Lost)
+		n.ended = append(n.ended, h)
 	}
 }
 

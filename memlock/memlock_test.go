@@ -387,6 +387,31 @@ func TestLargeRequestKeepsItsPlace(t *testing.T) {
 	})
 }
 
+// A Lost that is on its way is over when Release says that there is nothing to release.
+func TestNoLostAfterRelease(t *testing.T) {
+	d := New()
+	reporting, resume := make(chan struct{}), make(chan struct{})
+	a := ask(t, d, driver.Exclusive, "n", func(r *driver.Request) {
+		r.Notify = func(driver.Signal) {
+			close(reporting)
+			<-resume
+		}
+	}).get(t)
+	go d.Expire("n")
+	<-reporting
+	released := make(chan error, 1)
+	go func() { released <- d.Release(t.Context(), a.Hold, driver.End{}) }()
+	select {
+	case err := <-released:
+		t.Fatalf("Release answered %v while Lost was being reported", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(resume)
+	if err := <-released; err != driver.ErrNotHeld {
+		t.Fatalf("Release: got %v, want ErrNotHeld", err)
+	}
+}
+
 // Release through another driver is a steal; through the same one it is the holder's own, and no news.
 func TestStealIsLost(t *testing.T) {
 	d := New()

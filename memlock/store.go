@@ -14,6 +14,7 @@ type store struct {
 	names   map[string]*record // only names in use: somebody holds or waits, or a result is remembered
 	floor   int64              // the largest token of any forgotten name
 	watches map[string]map[*watch]struct{}
+	ending  map[string]*ears // by ID: holds that are over, and whose loss is being reported
 }
 
 // change runs one atomic step and reports afterwards.
@@ -21,8 +22,18 @@ func (s *store) change(f func(*news)) {
 	var n news
 	s.mu.Lock()
 	f(&n)
+	for _, h := range n.ended {
+		s.ending[h.ID] = h.ears
+	}
 	s.mu.Unlock()
 	n.deliver()
+	if len(n.ended) > 0 {
+		s.mu.Lock()
+		for _, h := range n.ended {
+			delete(s.ending, h.ID)
+		}
+		s.mu.Unlock()
+	}
 }
 
 // record is one name in use.

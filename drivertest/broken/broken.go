@@ -29,7 +29,7 @@ func Mutants() []Mutant {
 	for _, area := range [][]Mutant{
 		exclusionMutants, tokenMutants, renewalMutants, releaseMutants, waitingMutants, cancellationMutants, unknownMutants,
 		readWriteMutants, fairMutants, semaphoreMutants, nameMutants, inspectMutants, onceMutants, leaderMutants, attachMutants,
-		raiseMutants, closeMutants,
+		raiseMutants, closeMutants, secretMutants,
 	} {
 		all = append(all, area...)
 	}
@@ -65,6 +65,7 @@ func harness(mk func() hooks) drivertest.Harness {
 		Lost:        true,
 		Wanted:      true,
 		Delete:      func(t testing.TB, name string) { of(t).Expire(name) },
+		Secrets:     []string{password},
 		Stall:       func(t testing.TB) func() { return of(t).stall() },
 	}
 }
