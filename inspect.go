@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"time"
 
 	"github.com/pawl-lock/pawl/driver"
@@ -108,5 +109,6 @@ func (c *Client) Steal(ctx context.Context, name string, h Holder) error {
 	if h.hold.ID == "" || h.hold.Name != name {
 		return wrap("steal", name, ErrNotHeld)
 	}
-	return wrap("steal", name, c.d.Release(ctx, h.hold, driver.End{}))
+	// The holder knows how many tokens of its interval it has used, and may use more until it is told: all count as used.
+	return wrap("steal", name, c.d.Release(ctx, h.hold, driver.End{Last: math.MaxInt64}))
 }

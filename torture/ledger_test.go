@@ -1,0 +1,508 @@
+package torture_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawl-lock/pawl"
+	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/memlock"
+)
+
+// ledger keeps the books of both sides: what callers were told, and what was asked of the store. Whatever contradicts a
+// promise is noted in bad.
+type ledger struct {
+	god   *memlock.Driver // sees the store as it is
+	start time.Time
+
+	mu       sync.Mutex
+	ids      map[string]bool       // holds that were ever asked for
+	undone   map[string]time.Time  // a Release or a Leave was sent for them; when
+	holds    map[string][]*hold    // granted by the store, by name
+	byID     map[string]*hold      // the same
+	leases   []*lease              // that were not unlocked, or whose Unlock has not returned
+	over     []*lease              // the others
+	asks     map[*ask]bool         // calls of Lock and TryLock under way
+	inLine   map[*place]bool       // places that the client has in a line of the store
+	tops     map[string]*top       // by name
+	grants   map[string]int        // by name: how many there were
+	keptTill map[string]time.Time  // by name: MinHold
+	free     map[string]*freeSince // by name
+	bad      []string
+	trace    []string
+	n        int
+}
+
+// top are the largest tokens seen of a name.
+type top struct{ any, alone int64 }
+
+// hold is what the store granted.
+type hold struct {
+	driver.Hold
+	span     int
+	at       time.Time
+	robbed   time.Time // Expire or Steal; zero: no
+	attached bool
+}
+
+// lease is one lease that a caller has.
+type lease struct {
+	n        int
+	a        *ask
+	l        *pawl.Lease
+	hold     *hold
+	parent   *lease
+	token    int64
+	at       time.Time
+	ctx      context.Context // of it
+	ending   bool            // Unlock or Detach was called
+	unlocks  int             // how often
+	unlocked bool            // by one of them, or detached
+	lost     time.Time       // seen lost
+	dirty    bool            // its process had a fault since it was taken
+}
+
+// ask is one call of Lock or TryLock.
+type ask struct {
+	n      int
+	p      *proc
+	pol    *policy
+	kind   driver.Kind
+	name   string
+	weight int
+	try    bool
+	in     *lease // whose context it carries
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	floor top // before it was called
+	done  bool
+}
+
+func (a *ask) String() string {
+	s := fmt.Sprintf("#%d %s %s %q", a.n, a.p.name, a.kind, a.name)
+	if a.weight > 1 {
+		s += fmt.Sprintf(" weight %d", a.weight)
+	}
+	if a.try {
+		s += " try"
+	}
+	if a.in != nil {
+		s += fmt.Sprintf(" in %d", a.in.n)
+	}
+	return s + " " + a.pol.name
+}
+
+type freeSince struct {
+	at     time.Time
+	grants int
+}
+
+func newLedger(store *memlock.Driver) *ledger {
+	return &ledger{god: store.Share(), start: time.Now(), ids: map[string]bool{}, undone: map[string]time.Time{},
+		holds: map[string][]*hold{}, byID: map[string]*hold{}, asks: map[*ask]bool{}, inLine: map[*place]bool{},
+		tops: map[string]*top{}, grants: map[string]int{}, keptTill: map[string]time.Time{}, free: map[string]*freeSince{}}
+}
+
+func (l *ledger) logf(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.log(format, args...)
+}
+
+func (l *ledger) log(format string, args ...any) {
+	s := fmt.Sprintf(format, args...)
+	if i := strings.IndexByte(s, '-'); i > 0 { // the uuids of holds say nothing
+		s = uuid.ReplaceAllStringFunc(s, func(id string) string { return id[:4] })
+	}
+	l.trace = append(l.trace, fmt.Sprintf("%12v  %s", time.Since(l.start), s))
+}
+
+func (l *ledger) badf(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.complain(format, args...)
+}
+
+func (l *ledger) complain(format string, args ...any) {
+	l.log("WRONG: "+format, args...)
+	l.bad = append(l.bad, l.trace[len(l.trace)-1])
+}
+
+// report is what went wrong and what led to it.
+func (l *ledger) report(lines int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.bad) == 0 {
+		return ""
+	}
+	return strings.Join(l.bad, "\n") + "\nhistory:\n" + strings.Join(l.trace[max(0, len(l.trace)-lines):], "\n")
+}
+
+func isAny(err error, targets ...error) bool {
+	for _, t := range targets {
+		if errors.Is(err, t) {
+			return true
+		}
+	}
+	return false
+}
+
+// alone reports whether a kind excludes all others.
+func alone(k driver.Kind) bool { return !k.Shared() }
+
+// The side of the store.
+
+func (l *ledger) entered(w *wire, r driver.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ids[r.ID] {
+		l.complain("hold id %s is asked for twice", r.ID)
+	}
+	l.ids[r.ID] = true
+}
+
+func (l *ledger) granted(w *wire, r driver.Request, g driver.Grant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := &hold{Hold: r.Hold, span: g.Span, at: time.Now()}
+	h.Token = g.Token
+	l.holds[r.Name] = append(l.holds[r.Name], h)
+	l.byID[r.ID] = h
+	l.grants[r.Name]++
+	if till := l.keptTill[r.Name]; time.Now().Before(till) {
+		l.complain("%s is granted %v before MinHold is over", r.ID, time.Until(till))
+	}
+	l.log("%s store grants %s %q token %d span %d", w.name, r.ID, r.Name, g.Token, g.Span)
+}
+
+func (l *ledger) tried(p *place, state string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if state == "in line" && p.r.Wait {
+		l.inLine[p] = true
+	} else if state != "" {
+		delete(l.inLine, p)
+	}
+}
+
+func (l *ledger) leaving(p *place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.inLine, p)
+	l.end(p.r.ID)
+}
+
+func (l *ledger) end(id string) {
+	if l.undone[id].IsZero() {
+		l.undone[id] = time.Now()
+	}
+}
+
+func (l *ledger) releasing(w *wire, h driver.Hold, steal bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if steal {
+		return
+	}
+	l.end(h.ID)
+	for _, x := range l.leases {
+		if x.hold.ID == h.ID && !x.ending {
+			l.complain("%s releases %s under lease %d", w.name, h.ID, x.n)
+		}
+	}
+}
+
+func (l *ledger) renewing(w *wire, hs []driver.Hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for _, h := range hs {
+		// What happens within one instant of fake time may happen in any order.
+		if at := l.undone[h.ID]; !at.IsZero() && at.Before(now) {
+			l.complain("%s renews %s after it was given back", w.name, h.ID)
+		}
+		x := l.byID[h.ID]
+		if x == nil {
+			l.complain("%s renews %s, which it never got", w.name, h.ID)
+			continue
+		}
+		if h.TTL == fixed.TTL && !x.attached {
+			l.complain("%s renews %s in spite of NoKeepalive", w.name, h.ID)
+		}
+		for _, y := range l.leases {
+			if y.hold == x && !y.lost.IsZero() && y.lost.Before(now) {
+				l.complain("%s renews %s although lease %d was lost", w.name, h.ID, y.n)
+			}
+		}
+	}
+}
+
+// robbed notes that the store's holds of a name, or one of them, end without their holders.
+func (l *ledger) rob(name, id string, how func()) {
+	r, err := l.god.Inspect(context.Background(), name)
+	if err != nil {
+		l.badf("inspect: %v", err)
+	}
+	l.mu.Lock()
+	delete(l.keptTill, name)
+	for _, h := range r.Holds {
+		if x := l.byID[h.ID]; x != nil && (id == "" || id == h.ID) && x.robbed.IsZero() {
+			x.robbed = time.Now()
+			l.log("robbed of %s", h.ID)
+		}
+	}
+	l.mu.Unlock()
+	how()
+}
+
+// The side of the callers.
+
+func (l *ledger) asking(a *ask) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n++
+	a.n = l.n
+	l.asks[a] = true
+	if t := l.tops[a.name]; t != nil {
+		a.floor = *t
+	}
+	l.log("%v", a)
+}
+
+// got enters what a Lock or TryLock answered.
+func (l *ledger) got(a *ask, pl *pawl.Lease, err error) *lease {
+	if (pl == nil) == (err == nil) {
+		l.badf("%v: lease %v and error %v", a, pl, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.asks, a)
+	a.done = true
+	if err != nil {
+		l.log("%v: %v", a, err)
+		l.refused(a, err)
+		return nil
+	}
+	x := l.lease(a, pl)
+	if x == nil {
+		return nil
+	}
+	if x.parent == nil {
+		l.order(x)
+	}
+	l.alone(x)
+	return x
+}
+
+// lease finds the hold that a new lease lives on and enters the lease.
+func (l *ledger) lease(a *ask, pl *pawl.Lease) *lease {
+	x := &lease{n: a.n, a: a, l: pl, token: pl.Token(), at: time.Now()}
+	for _, h := range l.holds[a.name] { // a later one may reuse what an earlier one did not use of its interval
+		if x.token >= h.Token && x.token < h.Token+int64(h.span) {
+			x.hold = h
+		}
+	}
+	l.log("%v: lease %d token %d", a, x.n, x.token)
+	if x.hold == nil {
+		l.complain("lease %d has the token %d, which the store never granted", x.n, x.token)
+		return nil
+	}
+	if at := l.undone[x.hold.ID]; !at.IsZero() {
+		l.complain("lease %d lives on %s, which was given back", x.n, x.hold.ID)
+	}
+	if a.in != nil && a.in.token == x.token {
+		x.parent = a.in
+	}
+	x.ctx = pl.Context(a.base())
+	l.leases = append(l.leases, x)
+	return x
+}
+
+// base is what contexts of the lease are made from: what carries the outer lease, if any, without the end of the wait.
+func (a *ask) base() context.Context {
+	if a.in != nil {
+		return a.in.ctx
+	}
+	return a.p.ctx
+}
+
+// order checks the token of a lease that asked the store or was handed one.
+func (l *ledger) order(x *lease) {
+	t := l.tops[x.a.name]
+	if t == nil {
+		t = &top{}
+		l.tops[x.a.name] = t
+	}
+	robbed := !x.hold.robbed.IsZero()
+	switch {
+	case x.a.kind == driver.Permits:
+		for _, y := range l.leases {
+			if y != x && y.a.name == x.a.name && y.token == x.token {
+				l.complain("leases %d and %d have the same permit %d", x.n, y.n, x.token)
+			}
+		}
+	case alone(x.a.kind):
+		if x.token <= x.a.floor.any {
+			l.complain("lease %d has token %d, not above %d of before", x.n, x.token, x.a.floor.any)
+		}
+		if x.token <= t.any && !robbed {
+			l.complain("lease %d has token %d, not above %d of earlier ones", x.n, x.token, t.any)
+		}
+		t.alone = max(t.alone, x.token)
+	default:
+		if x.token <= x.a.floor.alone || x.token <= t.alone && !robbed {
+			l.complain("reader %d has token %d, not above %d of the last writer", x.n, x.token, t.alone)
+		}
+	}
+	t.any = max(t.any, x.token)
+}
+
+// alone checks that x is compatible with all other live leases of its name.
+func (l *ledger) alone(x *lease) {
+	if x.ending || !x.hold.robbed.IsZero() || x.l.Err() != nil {
+		return
+	}
+	sum := x.a.weight
+	for _, y := range l.leases {
+		if y == x || y.a.name != x.a.name || y.ending || !y.hold.robbed.IsZero() {
+			continue
+		}
+		if x.a.kind == driver.Permits {
+			if y.l.Err() == nil {
+				sum += y.a.weight
+			}
+			continue
+		}
+		if x.a.kind == driver.Read && y.a.kind == driver.Read || x.inside(y) || y.inside(x) {
+			continue
+		}
+		if y.l.Err() == nil && x.l.Err() == nil {
+			l.complain("leases %d (%v) and %d (%v) are live at once", x.n, x.a, y.n, y.a)
+		}
+	}
+	if x.a.kind == driver.Permits && sum > permits {
+		l.complain("%d of %d permits of %q are taken", sum, permits, x.a.name)
+	}
+}
+
+func (x *lease) inside(y *lease) bool {
+	for p := x.parent; p != nil; p = p.parent {
+		if p == y {
+			return true
+		}
+	}
+	return false
+}
+
+// refused checks that the error of a Lock or TryLock is one that may be.
+func (l *ledger) refused(a *ask, err error) {
+	since, calm := a.p.wire.calm()
+	clean := since.IsZero() && calm
+	cause := context.Cause(a.ctx)
+	switch {
+	case isAny(err, pawl.ErrHeld):
+		he, ok := errors.AsType[*pawl.HeldError](err)
+		switch {
+		case !ok || he.Name != a.name:
+			l.complain("%v: %v is not the right *HeldError", a, err)
+		case !a.try && cause == nil && !(a.pol.Wait > 0 && isAny(err, context.DeadlineExceeded)):
+			l.complain("%v: %v, but nothing has ended the wait", a, err)
+		case !a.try && cause != nil && !isAny(err, cause) && !isAny(err, context.DeadlineExceeded):
+			l.complain("%v: %v does not match %v", a, err, cause)
+		}
+	case cause != nil && isAny(err, cause):
+	case a.pol.Wait > 0 && isAny(err, context.DeadlineExceeded):
+	case isAny(err, pawl.ErrClosed):
+		if !a.p.closing() {
+			l.complain("%v: %v, but the client is open", a, err)
+		}
+	case isAny(err, pawl.ErrMismatch):
+		if a.in == nil || a.in.a.kind != driver.Read || a.kind != driver.Write {
+			l.complain("%v: %v", a, err)
+		}
+	case isAny(err, pawl.ErrLost, pawl.ErrNotHeld) && a.in != nil && a.in.l.Err() != nil:
+	case isAny(err, pawl.ErrLost, pawl.ErrUnknown, io.ErrUnexpectedEOF, errBroken, errCertain):
+		if clean {
+			l.complain("%v: %v, but nothing is wrong with the store", a, err)
+		}
+	default:
+		l.complain("%v: %v is no error that may be", a, err)
+	}
+}
+
+// unlock unlocks x and checks what it answers.
+func (l *ledger) unlock(x *lease) error {
+	l.mu.Lock()
+	was := x.l.Err()
+	x.ending = true
+	x.unlocks++
+	l.log("unlock %d, which is %v", x.n, was)
+	l.mu.Unlock()
+
+	begin := time.Now()
+	err := x.l.Unlock()
+	took := time.Since(begin)
+
+	since, calm := x.a.p.wire.calm()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.log("unlock %d: %v", x.n, err)
+	dirty := !calm || !since.Before(x.at) || x.a.p.closing()
+	switch {
+	case took > 3*time.Second+100*time.Millisecond:
+		l.complain("unlock %d took %v", x.n, took)
+	case isAny(err, pawl.ErrNotHeld):
+		if x.unlocks == 1 && !x.unlocked {
+			l.complain("unlock %d: %v", x.n, err)
+		}
+		return err
+	case x.unlocked:
+		l.complain("unlock %d once more: %v", x.n, err)
+		return err
+	case isAny(was, pawl.ErrLost) && !isAny(err, pawl.ErrLost):
+		l.complain("unlock %d of a lost lease: %v", x.n, err)
+	case err == nil:
+		if x.a.pol == minHold && alone(x.a.kind) && x.parent == nil && x.hold.robbed.IsZero() && !dirty && len(l.on(x.hold)) == 1 {
+			l.keptTill[x.a.name] = x.hold.at.Add(minHold.MinHold)
+		}
+	case isAny(err, pawl.ErrLost):
+		if !isAny(was, pawl.ErrLost) && x.hold.robbed.IsZero() && !dirty {
+			l.complain("unlock %d: %v, but nobody took it", x.n, err)
+		}
+	case isAny(err, pawl.ErrUnknown):
+		if !dirty {
+			l.complain("unlock %d: %v, but nothing is wrong with the store", x.n, err)
+		}
+	default:
+		l.complain("unlock %d: %v is no error that may be", x.n, err)
+	}
+	x.unlocked = true
+	l.drop(x)
+	return err
+}
+
+// on are the leases on a hold.
+func (l *ledger) on(h *hold) (xs []*lease) {
+	for _, x := range l.leases {
+		if x.hold == h {
+			xs = append(xs, x)
+		}
+	}
+	return xs
+}
+
+func (l *ledger) drop(x *lease) {
+	for i, y := range l.leases {
+		if y == x {
+			l.leases = append(l.leases[:i:i], l.leases[i+1:]...)
+			l.over = append(l.over, x)
+			return
+		}
+	}
+}
