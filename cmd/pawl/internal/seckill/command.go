@@ -253,7 +253,7 @@ func (r *run) kind() string {
 	switch scheme, _ := backend.Scheme(r.backend); scheme {
 	case "sqlite":
 		return "SQLite"
-	case "redis", "rediss", "unix":
+	case "redis", "rediss", "unix", "redis+unix":
 		return "Redis"
 	default:
 		return scheme

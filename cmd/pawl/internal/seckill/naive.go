@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -23,7 +24,7 @@ func naiveOf(scheme string) func(raw, key string) (naiveLock, error) {
 	switch scheme {
 	case "sqlite":
 		return openNaiveTable
-	case "redis", "rediss", "unix":
+	case "redis", "rediss", "unix", "redis+unix":
 		return openNaiveRedis
 	}
 	return nil
@@ -42,7 +43,7 @@ func openNaive(raw, key string) (naiveLock, error) {
 }
 
 func openNaiveRedis(raw, key string) (naiveLock, error) {
-	o, err := rueidis.ParseURL(raw)
+	o, err := rueidis.ParseURL(strings.TrimPrefix(raw, "redis+"))
 	if err != nil {
 		return nil, errors.New("the URL of the lock store is not one of Redis") // err may show it
 	}

@@ -2,6 +2,7 @@ package seckill
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -104,10 +105,8 @@ func (r *run) sale(ctx context.Context, st strategy, progress func(done, sold in
 		return res, err
 	}
 	took := time.Since(c.began)
-	for _, p := range servers {
-		if err := p.close(ctx); err != nil {
-			return res, err
-		}
+	if err := closeAll(ctx, servers); err != nil {
+		return res, err
 	}
 	n, err := db.count(ctx)
 	if err != nil {
@@ -122,4 +121,15 @@ func (r *run) sale(ctx context.Context, st strategy, progress func(done, sold in
 		Seconds:  took.Seconds(),
 		strategy: st, errors: c.errors, lastErr: c.lastErr,
 	}, nil
+}
+
+// closeAll lets the servers quit, all at once.
+func closeAll(ctx context.Context, servers []*process) error {
+	errs := make([]error, len(servers))
+	var wg sync.WaitGroup
+	for i, p := range servers {
+		wg.Go(func() { errs[i] = p.close(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }

@@ -1,0 +1,37 @@
+package seckill
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/pawl-lock/pawl/redislock/redistest"
+)
+
+// The sale with its locks in a Redis that wants a password: the same promises, the same accidents, no secret anywhere.
+func TestSaleOverRedis(t *testing.T) {
+	s := redistest.Start(t, "--requirepass", "geheim")
+	o := program(t, "--backend", fmt.Sprintf("redis://default:geheim@127.0.0.1:%d", s.Port()), "--buyers", "2000", "--stock", "40",
+		"--strategy", "setnx-del,lock,lock-wait,lock-paused,lock+token", "--html", filepath.Join(t.TempDir(), "p.html"), "--json")
+	if o.code != 0 || o.stderr != "" {
+		t.Fatalf("exit code %d, stderr %q", o.code, o.stderr)
+	}
+	for _, s := range parse(t, o.stdout).Strategies {
+		if s.Safe && (s.Sold != 40 || s.Duplicates != 0) || s.Name == "lock+token" && s.RefusedStale == 0 {
+			t.Errorf("%+v: want 40 sold, no duplicates, and late writes refused", s)
+		}
+	}
+	o = program(t, "--backend", fmt.Sprintf("redis://default:geheim2@127.0.0.1:%d", s.Port()))
+	if o.code == 0 || o.stderr == "" || o.stdout != "" {
+		t.Errorf("a wrong password: exit code %d, stderr %q", o.code, o.stderr)
+	}
+}
+
+func TestNaiveRedis(t *testing.T) {
+	s := redistest.Start(t)
+	raw := fmt.Sprintf("redis://127.0.0.1:%d", s.Port())
+	naiveRules(t, raw)
+	if err := dropNaive(t.Context(), raw); err != nil {
+		t.Errorf("drop: %v", err)
+	}
+}
