@@ -55,6 +55,10 @@ var (
 // The client should not retry (ClientOption.DisableRetry), and its ConnWriteTimeout bounds how long a server that does not
 // answer is waited for.
 func New(client rueidis.Client, opts *Options) *Driver {
+	return newDriver(client, dedicate(client), opts)
+}
+
+func newDriver(client rueidis.Client, dedicate func() dedicated, opts *Options) *Driver {
 	d := &Driver{client: client}
 	if opts != nil {
 		d.opts = *opts
@@ -66,8 +70,8 @@ func New(client rueidis.Client, opts *Options) *Driver {
 	case len(d.opts.Prefix) > 1024:
 		d.bad = fmt.Errorf("redislock: Options.Prefix has %d bytes, at most 1024 are allowed: %w", len(d.opts.Prefix), driver.ErrInvalid)
 	}
-	d.lanes = newLanes(client)
-	d.ear = newEar(client)
+	d.lanes = newLanes(client, dedicate)
+	d.ear = newEar(dedicate)
 	d.people = newPeople(d.lanes)
 	return d
 }
@@ -195,7 +199,7 @@ func (d *Driver) end(ctx context.Context, e ending) (bool, error) {
 	switch h.Kind {
 	case driver.Read, driver.Write:
 		s = unrwScript
-		keys = []string{k.main, k.line(), k.due(), k.gone(), k.token(), k.held(), k.readHold(h.ID)}
+		keys = []string{k.main, k.line(), k.due(), k.token(), k.held(), k.readHold(h.ID)}
 		write := ""
 		if h.Kind == driver.Write {
 			write = "1"
@@ -204,7 +208,7 @@ func (d *Driver) end(ctx context.Context, e ending) (bool, error) {
 		args = append(args, write, k.base)
 	case driver.Permits:
 		s = unpermitsScript
-		keys = []string{k.main, k.set(), k.line(), k.due(), k.gone(), k.held(), k.permits()}
+		keys = []string{k.main, k.set(), k.line(), k.due(), k.held(), k.permits()}
 		names := permitNames(h.ID, max(h.Permits, 1))
 		args = append([]string{h.ID, number(h.Token), strconv.Itoa(len(names)), millis(e.keep), k.semChannel(), millis(grace(h.Kind))}, common...)
 		args = append(args, names...)
@@ -213,15 +217,23 @@ func (d *Driver) end(ctx context.Context, e ending) (bool, error) {
 		}
 	case driver.Leader, driver.Once:
 		s = unlockScript
-		keys = []string{k.lock(), k.line(), k.due(), k.gone(), k.token()}
+		keys = []string{k.lock(), k.line(), k.due(), k.token()}
 		args = []string{h.ID, number(h.Token), number(e.last), k.watch(), h.Kind.String()}
 	default:
 		s = unlockScript
-		keys = []string{k.main, k.line(), k.due(), k.gone(), k.token(), k.queue(), k.queueDue()}
+		keys = []string{k.main, k.line(), k.due(), k.token(), k.queue(), k.queueDue()}
 		args = []string{h.ID, number(h.Token), number(e.last), k.lockChannel(), h.Kind.String()}
 	}
-	if s == unlockScript && (e.keep > 0 || e.leave || e.refuse > 0) {
-		args = append(append(args, millis(e.keep), e.result), common...)
+	if s == unlockScript {
+		if e.last == h.Token {
+			args[2] = ""
+		}
+		switch {
+		case e.keep > 0 || e.leave || e.refuse > 0:
+			args = append(append(args, millis(e.keep), e.result), common...)
+		case h.Kind == driver.Exclusive:
+			args = args[:4] // the usual case, kept short
+		}
 	}
 	msg, err := d.lanes.run(ctx, limit, s, keys, args)
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 // ear is the one pub/sub connection of a driver. It exists as soon as something waits, and is made again when it is lost:
 // then all who wait are told to look.
 type ear struct {
-	client rueidis.Client
-	kick   chan struct{} // capacity 1: something changed in subs
-	done   chan struct{}
-	wg     sync.WaitGroup
+	dedicate func() dedicated
+	kick     chan struct{} // capacity 1: something changed in subs
+	done     chan struct{}
+	wg       sync.WaitGroup
 
 	mu      sync.Mutex
 	started bool
 	closed  bool
-	conn    rueidis.DedicatedClient
+	conn    *dedicated
 	subs    map[string]*sub
 	places  map[string]*place // those that wait, by their name in line
 	bar     chan struct{}     // closed while the server does not let us subscribe
@@ -45,8 +45,8 @@ const (
 	listenLimit = 5 * time.Second
 )
 
-func newEar(client rueidis.Client) *ear {
-	return &ear{client: client, kick: make(chan struct{}, 1), done: make(chan struct{}), subs: map[string]*sub{},
+func newEar(dedicate func() dedicated) *ear {
+	return &ear{dedicate: dedicate, kick: make(chan struct{}, 1), done: make(chan struct{}), subs: map[string]*sub{},
 		places: map[string]*place{}, bar: make(chan struct{})}
 }
 
@@ -176,14 +176,14 @@ func (e *ear) listen() {
 
 // connection makes one connection and serves it until it is lost.
 func (e *ear) connection(again bool) {
-	conn, _ := e.client.Dedicate()
-	defer conn.Close()
+	conn := e.dedicate()
+	defer conn.cut()
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
 		return
 	}
-	e.conn = conn
+	e.conn = &conn
 	select {
 	case <-e.bar:
 		e.bar = make(chan struct{})
@@ -359,7 +359,7 @@ func (e *ear) close() {
 	clear(e.places)
 	e.mu.Unlock()
 	if conn != nil {
-		conn.Close()
+		conn.cut()
 	}
 	e.wg.Wait()
 }

@@ -37,7 +37,6 @@ func keysOf(main string) keys {
 
 func (k keys) line() string    { return "pawl_line:" + k.own }
 func (k keys) due() string     { return "pawl_due:" + k.own }
-func (k keys) gone() string    { return "pawl_gone:" + k.own }
 func (k keys) token() string   { return "pawl_token:" + k.own }
 func (k keys) held() string    { return "pawl_held:" + k.own }
 func (k keys) permits() string { return "pawl_permits:" + k.own }

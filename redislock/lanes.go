@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -20,10 +21,11 @@ import (
 // Each lane has a connection of its own and is alone on it, so that rueidis serves it on its synchronous path. A second
 // lane lets the server work while the first one hands out answers.
 type lanes struct {
-	client  rueidis.Client
-	cluster bool // no lane of its own: rueidis finds the node
-	closing chan struct{}
-	wg      sync.WaitGroup
+	dedicate func() dedicated
+	client   rueidis.Client
+	cluster  bool // no lane of its own: rueidis finds the node
+	closing  chan struct{}
+	wg       sync.WaitGroup
 
 	mu      sync.Mutex
 	pending []*call
@@ -33,6 +35,7 @@ type lanes struct {
 
 const (
 	maxBatch = 512
+	crowd    = 8               // pending requests that call for the second lane
 	minLimit = time.Second     // a connection whose answers nobody waits for any more is given up after this, at the earliest
 	maxLimit = 5 * time.Second // and at the latest
 )
@@ -43,7 +46,28 @@ type lane struct {
 	busy bool          // under lanes.mu
 
 	mu   sync.Mutex
-	conn rueidis.DedicatedClient // nil: not connected
+	conn *dedicated // nil: not connected
+}
+
+// dedicated is a connection for one use.
+type dedicated struct {
+	rueidis.DedicatedClient
+	raw net.Conn // nil: not known, since the client is somebody else's
+}
+
+// cut closes the connection, whatever the server does. Without raw, rueidis waits up to a second for a silent server.
+func (d *dedicated) cut() {
+	if d.raw != nil {
+		d.raw.Close()
+	}
+	d.Close()
+}
+
+func dedicate(client rueidis.Client) func() dedicated {
+	return func() dedicated {
+		conn, _ := client.Dedicate()
+		return dedicated{conn, nil}
+	}
 }
 
 // call is one request. Whoever made it waits for done, or leaves.
@@ -77,8 +101,8 @@ var calls = sync.Pool{New: func() any {
 	return &call{done: make(chan struct{}, 1), timer: t}
 }}
 
-func newLanes(client rueidis.Client) *lanes {
-	l := &lanes{client: client, cluster: client.Mode() == rueidis.ClientModeCluster, closing: make(chan struct{})}
+func newLanes(client rueidis.Client, dedicate func() dedicated) *lanes {
+	l := &lanes{client: client, dedicate: dedicate, cluster: client.Mode() == rueidis.ClientModeCluster, closing: make(chan struct{})}
 	for i := range l.lanes {
 		l.lanes[i] = &lane{l: l}
 	}
@@ -91,12 +115,15 @@ func (l *lanes) run(ctx context.Context, limit time.Duration, s *script, keys, a
 	if ctx.Err() != nil {
 		return rueidis.RedisMessage{}, notSent(context.Cause(ctx))
 	}
-	c := calls.Get().(*call)
-	c.script, c.keys, c.args = s, keys, args
-	c.until = time.Now().Add(limit)
-	if d, ok := ctx.Deadline(); ok && d.Before(c.until) {
-		c.until = d
+	until := time.Now().Add(limit)
+	if d, ok := ctx.Deadline(); ok && d.Before(until) {
+		until = d
 	}
+	if ln := l.alone(); ln != nil {
+		return ln.inline(ctx, until, s, keys, args)
+	}
+	c := calls.Get().(*call)
+	c.script, c.keys, c.args, c.until = s, keys, args, until
 	c.timer.Reset(limit)
 	if !l.put(c) {
 		return rueidis.RedisMessage{}, errClosed
@@ -144,20 +171,95 @@ func (l *lanes) put(c *call) bool {
 		return false
 	}
 	l.pending = append(l.pending, c)
-	for _, ln := range l.lanes {
-		if ln.busy {
-			continue
-		}
-		ln.busy = true
-		if ln.kick == nil {
-			ln.kick = make(chan struct{}, 1)
-			l.wg.Add(1)
-			go ln.work()
-		}
-		ln.kick <- struct{}{}
-		break
+	switch one, two := l.lanes[0], l.lanes[1]; {
+	case !one.busy:
+		one.start()
+	case !two.busy && len(l.pending) >= crowd:
+		two.start()
 	}
 	return true
+}
+
+// start wakes the lane's goroutine. l.mu is held and the lane was not busy.
+func (ln *lane) start() {
+	ln.busy = true
+	if ln.kick == nil {
+		ln.kick = make(chan struct{}, 1)
+		ln.l.wg.Add(1)
+		go ln.work()
+	}
+	ln.kick <- struct{}{}
+}
+
+// alone answers the first lane, now busy for its caller, if nothing else goes on and it is connected.
+func (l *lanes) alone() *lane {
+	ln := l.lanes[0]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cluster || l.closed || ln.busy || len(l.pending) > 0 || !ln.connected() {
+		return nil
+	}
+	ln.busy = true
+	l.wg.Add(1)
+	return ln
+}
+
+// inline sends one request in the goroutine of its caller, who would otherwise pay for two changes of goroutine. When ctx
+// ends meanwhile, the connection is cut.
+func (ln *lane) inline(ctx context.Context, until time.Time, s *script, keys, args []string) (rueidis.RedisMessage, error) {
+	defer ln.l.wg.Done()
+	defer ln.free()
+	conn, err := ln.connect()
+	if err != nil {
+		return rueidis.RedisMessage{}, fmt.Errorf("redis: cannot connect: %w: %w", driver.ErrNotDone, err)
+	}
+	stop := func() bool { return true }
+	if ctx.Done() != nil {
+		stop = context.AfterFunc(ctx, ln.drop)
+	}
+	c := &call{script: s, keys: keys, args: args, done: make(chan struct{}, 1)}
+	live := []*call{c}
+	for tries := 0; len(live) > 0; tries++ {
+		live = ln.exchange(bound{context.Background(), until}, conn, live, tries)
+	}
+	stop()
+	if c.err != nil && ctx.Err() != nil && !isNotDone(c.err) {
+		return rueidis.RedisMessage{}, fmt.Errorf("redis: %w", context.Cause(ctx))
+	}
+	return c.msg, c.err
+}
+
+// free ends the work of a lane, or gives it to the lane's goroutine if there is more.
+func (ln *lane) free() {
+	l := ln.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln.busy = false
+	if len(l.pending) > 0 && !l.closed {
+		ln.start()
+	}
+}
+
+// bound is a context with a deadline that costs no timer unless somebody waits for it. rueidis does so only when its
+// connection is not on the synchronous path.
+type bound struct {
+	context.Context
+	at time.Time
+}
+
+func (b bound) Deadline() (time.Time, bool) { return b.at, true }
+
+func (b bound) Err() error {
+	if time.Now().Before(b.at) {
+		return nil
+	}
+	return context.DeadlineExceeded
+}
+
+func (b bound) Done() <-chan struct{} {
+	done := make(chan struct{})
+	time.AfterFunc(time.Until(b.at), func() { close(done) })
+	return done
 }
 
 // work is the lane's goroutine.
@@ -222,10 +324,8 @@ func (ln *lane) send(batch []*call) {
 	if latest := time.Now().Add(maxLimit); until.After(latest) {
 		until = latest
 	}
-	ctx, cancel := context.WithDeadline(context.Background(), until)
-	defer cancel()
 	for tries := 0; len(live) > 0; tries++ {
-		live = ln.exchange(ctx, conn, live, tries)
+		live = ln.exchange(bound{context.Background(), until}, conn, live, tries)
 	}
 }
 
@@ -302,17 +402,21 @@ func (ln *lane) connect() (rueidis.CoreClient, error) {
 	if conn != nil {
 		return conn, nil
 	}
-	conn, _ = ln.l.client.Dedicate()
-	ctx, cancel := context.WithTimeout(context.Background(), maxLimit)
-	defer cancel()
-	if err := conn.Do(ctx, conn.B().Ping().Build()).NonRedisError(); err != nil {
-		conn.Close()
+	d := ln.l.dedicate()
+	if err := d.Do(bound{context.Background(), time.Now().Add(maxLimit)}, d.B().Ping().Build()).NonRedisError(); err != nil {
+		d.cut()
 		return nil, err
 	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.conn = conn
-	return conn, nil
+	ln.conn = &d
+	return ln.conn, nil
+}
+
+func (ln *lane) connected() bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.conn != nil
 }
 
 // drop closes the lane's connection.
@@ -322,7 +426,7 @@ func (ln *lane) drop() {
 	ln.conn = nil
 	ln.mu.Unlock()
 	if conn != nil {
-		conn.Close()
+		conn.cut()
 	}
 }
 

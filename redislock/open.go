@@ -49,7 +49,7 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 		}
 		return nil, fmt.Errorf("redis at %s: %w", where, err)
 	}
-	d := New(client, opts)
+	d := newDriver(client, func() dedicated { return o.dedicate(client) }, opts)
 	d.own, d.stop = true, end
 	if d.bad != nil {
 		d.Close()
@@ -69,6 +69,23 @@ type opening struct {
 	mu    sync.Mutex
 	ctx   context.Context // of Open; nil once it is over
 	stops []func() bool
+	last  net.Conn // the last one dialed
+
+	one sync.Mutex // held while a connection is made whose net.Conn is wanted
+}
+
+// dedicate makes a connection and finds out what is under it.
+func (o *opening) dedicate(client rueidis.Client) dedicated {
+	o.one.Lock()
+	defer o.one.Unlock()
+	o.mu.Lock()
+	o.last = nil
+	o.mu.Unlock()
+	d := dedicate(client)()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	d.raw, o.last = o.last, nil
+	return d
 }
 
 func (o *opening) dial(dial context.Context, addr string, dialer *net.Dialer, tlsConfig *tls.Config) (net.Conn, error) {
@@ -97,9 +114,10 @@ func (o *opening) dial(dial context.Context, addr string, dialer *net.Dialer, tl
 		}
 		conn = secure
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last = conn
 	if first != nil { // rueidis does not bound the first words by Open's ctx
-		o.mu.Lock()
-		defer o.mu.Unlock()
 		o.stops = append(o.stops, context.AfterFunc(first, func() { conn.Close() }))
 	}
 	return conn, nil

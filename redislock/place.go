@@ -181,25 +181,27 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 			span = 1
 		}
 		s = rwScript
-		keys = []string{k.main, k.line(), k.due(), k.gone(), k.lock(), k.token(), k.held(), k.readHold(r.ID), k.set()}
+		keys = []string{k.main, k.line(), k.due(), k.lock(), k.token(), k.held(), k.readHold(r.ID), k.set()}
 		args = []string{r.ID, ttl, strconv.Itoa(span), wait, g, millis(rwBeat), write}
 	case driver.Permits:
 		span = 1
 		s = permitsScript
-		keys = []string{k.main, k.set(), k.line(), k.due(), k.gone(), k.lock(), k.token(), k.held(), k.permits()}
+		keys = []string{k.main, k.set(), k.line(), k.due(), k.lock(), k.token(), k.held(), k.permits()}
 		args = []string{r.ID, ttl, wait, g, millis(longBeat), strconv.Itoa(r.Permits), strconv.Itoa(r.Limit), k.semChannel()}
 		args = append(args, permitNames(r.ID, r.Permits)...)
 	case driver.Fair:
 		s = fairScript
-		keys = append([]string{k.main, k.queue(), k.queueDue(), k.gone(), k.lock(), k.token(), k.set(), k.line()}, counter...)
+		keys = append([]string{k.main, k.queue(), k.queueDue(), k.line(), k.due(), k.lock(), k.token(), k.set()}, counter...)
 		args = []string{r.ID, ttl, strconv.Itoa(span), wait, millis(fairBeat), k.lockChannel()}
 	default:
 		s = lockScript
-		keys = append([]string{k.main, k.line(), k.due(), k.gone(), k.lock(), k.token(), k.set()}, counter...)
-		args = []string{r.ID, ttl, strconv.Itoa(span), wait, "", ""}
+		keys = append([]string{k.main, k.line(), k.due(), k.lock(), k.token(), k.set()}, counter...)
+		args = []string{r.ID, ttl, strconv.Itoa(span)}
 		if r.Kind != driver.Exclusive {
-			keys[0], keys[4] = k.lock(), k.main
-			args[4], args[5] = r.Kind.String(), string(r.Value)
+			keys[0], keys[3] = k.lock(), k.main
+			args = append(args, wait, r.Kind.String(), string(r.Value))
+		} else if r.Wait {
+			args = append(args, wait)
 		}
 	}
 	before := p.open

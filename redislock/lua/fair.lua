@@ -1,9 +1,9 @@
 -- Takes a fair lock (Fair), or gets in the queue for it.
--- KEYS 1 lock, 2 queue, 3 queue deadlines, 4 gone, 5 other, 6 token, 7 set of permits, 8 line,
+-- KEYS 1 lock, 2 queue, 3 queue deadlines, 4 line, 5 due, 6 other, 7 token, 8 set of permits,
 -- 9 counter (fenced only)
 -- ARGV 1 id, 2 ttl, 3 span, 4 "1" to wait, 5 beat, 6 channel
 -- Replies as lock.lua does; the last element is who is ahead in the queue.
-local lock, queue, qdue, gone, other, token, set, line, counter = unpack(KEYS)
+local lock, queue, qdue, line, due, other, token, set, counter = unpack(KEYS)
 local id, ttl, span, kind, value = ARGV[1], ARGV[2], tonumber(ARGV[3]), '', ''
 local beat, channel = tonumber(ARGV[5]), ARGV[6]
 local time = redis.call('TIME')
@@ -11,7 +11,7 @@ local time = redis.call('TIME')
 --@ family
 --@ plain
 
-if redis.call('EXISTS', lock, queue, gone, other) == 0 then return take() end
+if redis.call('EXISTS', lock, queue, due, other) == 0 then return take() end
 
 --@ queue
 local why, free, owners = busy()

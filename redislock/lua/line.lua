@@ -30,10 +30,17 @@ local function join(me, beat)
   redis.call('ZADD', line, 'NX', time[1] * 1000000 + time[2], me)
   redis.call('ZADD', due, ms + beat, me)
   redis.call('PEXPIRE', line, 2 * beat)
-  redis.call('PEXPIRE', due, 2 * beat)
+  if redis.call('PTTL', due) < 2 * beat then redis.call('PEXPIRE', due, 2 * beat) end
 end
 
 local function ahead(me) return redis.call('ZRANK', line, me) or redis.call('ZCARD', line) end
+
+-- refuse keeps a request of id that is still on its way from having any effect.
+local function refuse(id, time)
+  redis.call('ZREMRANGEBYSCORE', due, '-inf', ms)
+  redis.call('ZADD', due, ms + time, '!' .. id)
+  if redis.call('PTTL', due) < tonumber(time) then redis.call('PEXPIRE', due, time) end
+end
 
 -- turn is how long, in ms, the line stands back when it is the turn of clients that do not know it; "*" marks that.
 local turn = 10

@@ -1,26 +1,33 @@
 -- Takes a plain lock (Exclusive), an election (Leader) or a once (Once), or gets in line for it.
--- KEYS 1 lock, 2 line, 3 due, 4 gone, 5 other, 6 token, 7 set of permits, 8 counter (fenced only)
--- ARGV 1 id, 2 ttl, 3 span, 4 "1" to wait, 5 kind ("" for Exclusive), 6 value
+-- KEYS 1 lock, 2 line, 3 due, 4 other, 5 token, 6 set of permits, 7 counter (fenced only)
+-- ARGV 1 id, 2 ttl, 3 span, then unless all are none 4 "1" to wait, 5 kind ("" for Exclusive), 6 value
 -- Replies the first token, or {"again", token}, {"held", pttl, again, ahead, owners, value}, {"done", pttl, result},
 -- {"mismatch", family}, {"gone"}.
-local lock, line, due, gone, other, token, set, counter = unpack(KEYS)
-local id, ttl, span, kind, value = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5], ARGV[6]
-local free = redis.call('EXISTS', lock, line, gone, other) == 0
+local id, kind = ARGV[1], ARGV[5] or ''
+local free = redis.call('EXISTS', KEYS[1], KEYS[3], KEYS[4]) == 0
 local time = redis.call('TIME')
 
--- What follows at once is the usual case once more, kept short, since most of a script's time goes into its functions.
-if free and kind == '' and not counter then
-  local first = time[1] .. string.sub('00000' .. time[2], -6)
-  local last = span == 1 and first or string.format('%.0f', first + span - 1)
-  local old = redis.call('SET', token, last .. ' ' .. first .. ' ' .. id, 'PX', 86400001 + math.ceil(span / 1000), 'GET')
+-- What follows at once is the usual case once more, kept short: functions, and numbers as arguments, cost more than the
+-- commands themselves.
+if free and kind == '' and not KEYS[7] then
+  local first, last, px = time[1] .. string.sub('00000' .. time[2], -6), nil, '86400001'
+  if ARGV[3] == '1' then
+    last = first
+  else
+    last = string.format('%.0f', first + ARGV[3] - 1)
+    px = string.format('%.0f', 86400001 + math.ceil(ARGV[3] / 1000))
+  end
+  local old = redis.call('SET', KEYS[5], last .. ' ' .. first .. ' ' .. id, 'PX', px, 'GET')
   if not old or string.byte(old, 17) == 32 and string.sub(old, 1, 16) < first then
-    redis.call('HSET', lock, id, 1)
-    redis.call('PEXPIRE', lock, ttl)
+    redis.call('HSET', KEYS[1], id, '1')
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
     return first
   end
-  redis.call('SET', token, old)
+  redis.call('SET', KEYS[5], old)
 end
 
+local lock, line, due, other, token, set, counter = unpack(KEYS)
+local ttl, span, value = ARGV[2], tonumber(ARGV[3]), ARGV[6]
 local grace, beat = kind == 'leader' and 1000 or 30, 300000
 --@ token
 --@ family

@@ -1,8 +1,8 @@
 -- Takes permits of an expiring semaphore, or gets in line for them.
--- KEYS 1 free permits, 2 set of permits by expiry, 3 line, 4 due, 5 gone, 6 other, 7 token, 8 held, 9 permits of pawl
+-- KEYS 1 free permits, 2 set of permits by expiry, 3 line, 4 due, 5 other, 6 token, 7 held, 8 permits of pawl
 -- ARGV 1 id, 2 ttl, 3 "1" to wait, 4 grace, 5 beat, 6 permits, 7 limit, 8 channel, 9 … the names of the permits
 -- Replies as lock.lua does; {"mismatch", "permits", limit} for another limit.
-local sem, set, line, due, gone, other, token, held, ours = unpack(KEYS)
+local sem, set, line, due, other, token, held, ours = unpack(KEYS)
 local id, ttl, k, limit, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local grace, beat, counter = tonumber(ARGV[4]), tonumber(ARGV[5]), nil
 local me = k > 1 and id .. '*' .. k or id
@@ -12,7 +12,7 @@ local time = redis.call('TIME')
 --@ line
 --@ weight
 
-if redis.call('ZSCORE', gone, id) then return {'gone'} end
+if redis.call('ZSCORE', due, '!' .. id) then return {'gone'} end
 if redis.call('EXISTS', other) == 1 then return {'mismatch', family(other)} end
 local v = redis.pcall('GET', sem)
 if type(v) == 'table' or v and not string.find(v, '^%-?%d+$') then return {'mismatch', family(sem)} end

@@ -3,7 +3,7 @@
 local function take()
   local first = reserve(id, span)
   if kind == '' then
-    redis.call('HSET', lock, id, 1)
+    redis.call('HSET', lock, id, '1')
   else
     redis.call('HSET', lock, id, 1, 'kind', kind, 'value', value)
   end
@@ -13,7 +13,7 @@ end
 
 -- busy answers why the lock cannot be had, or false and whether it is free; and who has it.
 local function busy()
-  if redis.call('ZSCORE', gone, id) then return {'gone'} end
+  if redis.call('ZSCORE', due, '!' .. id) then return {'gone'} end
   if redis.call('EXISTS', other) == 1 and not idle(other) then return {'mismatch', family(other)} end
   local n = redis.pcall('HLEN', lock)
   if type(n) == 'table' then

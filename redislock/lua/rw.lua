@@ -1,8 +1,8 @@
 -- Takes a read or a write lock, or gets in line for it. A writer in line stops readers that come later.
--- KEYS 1 lock, 2 line, 3 due, 4 gone, 5 other, 6 token, 7 held, 8 hold (the key of a read hold), 9 set of permits
+-- KEYS 1 lock, 2 line, 3 due, 4 other, 5 token, 6 held, 7 hold (the key of a read hold), 8 set of permits
 -- ARGV 1 id, 2 ttl, 3 span, 4 "1" to wait, 5 grace, 6 beat, 7 "1" to write
 -- Replies as lock.lua does.
-local lock, line, due, gone, other, token, held, hold, set = unpack(KEYS)
+local lock, line, due, other, token, held, hold, set = unpack(KEYS)
 local id, ttl, span, write = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[7] == '1'
 local grace, beat, counter = tonumber(ARGV[5]), tonumber(ARGV[6]), nil
 local me = write and id .. ':write' or id
@@ -17,24 +17,24 @@ end
 local function take(mode)
   if write then
     local first = reserve(id, span)
-    redis.call('HSET', lock, 'mode', 'write', me, 1)
+    redis.call('HSET', lock, 'mode', 'write', me, '1')
     redis.call('PEXPIRE', lock, ttl)
     return first
   end
   local first = reserve(id, 1)
   if not mode then redis.call('DEL', held) end
-  redis.call('HSET', lock, 'mode', 'read', id, 1)
-  redis.call('SET', hold, 1, 'PX', ttl)
+  redis.call('HSET', lock, 'mode', 'read', id, '1')
+  redis.call('SET', hold, '1', 'PX', ttl)
   redis.call('HSET', held, id, first)
   stretch(lock)
   stretch(held)
   return first
 end
 
-if redis.call('EXISTS', lock, line, gone, other) == 0 then return take() end
+if redis.call('EXISTS', lock, due, other) == 0 then return take() end
 
 --@ line
-if redis.call('ZSCORE', gone, id) then return {'gone'} end
+if redis.call('ZSCORE', due, '!' .. id) then return {'gone'} end
 if redis.call('EXISTS', other) == 1 then return {'mismatch', family(other)} end
 local mode = redis.pcall('HGET', lock, 'mode')
 if type(mode) == 'table' and idle(lock) then mode = false end
@@ -42,7 +42,7 @@ if type(mode) == 'table' or not mode and redis.call('EXISTS', lock) == 1 then re
 if mode and redis.call('HEXISTS', lock, me) == 1 then
   stretch(lock)
   if write then return {'again', reserved(id) or reserve(id, 1)} end
-  redis.call('SET', hold, 1, 'PX', ttl)
+  redis.call('SET', hold, '1', 'PX', ttl)
   return {'again', redis.call('HGET', held, id) or reserve(id, 1)}
 end
 

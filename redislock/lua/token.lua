@@ -20,7 +20,7 @@ end
 local function reserve(id, span)
   if counter then
     local n = string.format('%.0f', redis.call('INCR', counter))
-    redis.call('SET', token, n .. ' ' .. n .. ' ' .. id, 'PX', 86400000)
+    redis.call('SET', token, n .. ' ' .. n .. ' ' .. id, 'PX', '86400000')
     return n
   end
   local now = time[1] * 1000000 + time[2]

@@ -1,10 +1,10 @@
 -- Gives permits back, or gives up a place for them, and lets the next ones in.
--- KEYS 1 free permits, 2 set of permits by expiry, 3 line, 4 due, 5 gone, 6 held, 7 permits of pawl
+-- KEYS 1 free permits, 2 set of permits by expiry, 3 line, 4 due, 5 held, 6 permits of pawl
 -- ARGV 1 id, 2 its token or "", 3 permits, 4 ms to keep or "", 5 channel, 6 grace,
 --      7 "1" to leave a place, 8 ms to refuse requests of id that are still on their way or "",
 --      9 … the names of the permits, and with 4 those under which they are kept
 -- Replies 1 if the permits were there, else 0.
-local sem, set, line, due, gone, held, ours = unpack(KEYS)
+local sem, set, line, due, held, ours = unpack(KEYS)
 local id, k, channel, grace = ARGV[1], tonumber(ARGV[3]), ARGV[5], tonumber(ARGV[6])
 local me = k > 1 and id .. '*' .. k or id
 local time = redis.call('TIME')
@@ -14,10 +14,7 @@ local time = redis.call('TIME')
 local first = redis.call('HGET', held, id)
 if ARGV[2] ~= '' and first and first ~= ARGV[2] then return 0 end
 if ARGV[7] == '1' then drop(me) end
-if ARGV[8] ~= '' then
-  redis.call('ZADD', gone, ms + ARGV[8], id)
-  if redis.call('PTTL', gone) < tonumber(ARGV[8]) then redis.call('PEXPIRE', gone, ARGV[8]) end
-end
+if ARGV[8] ~= '' then refuse(id, ARGV[8]) end
 
 local back, live = 0, 0
 for i = 1, k do

@@ -1,10 +1,10 @@
 -- Ends a read or a write hold, or gives up a place for it, and lets the next ones in.
--- KEYS 1 lock, 2 line, 3 due, 4 gone, 5 token, 6 held, 7 hold (the key of a read hold)
+-- KEYS 1 lock, 2 line, 3 due, 4 token, 5 held, 6 hold (the key of a read hold)
 -- ARGV 1 id, 2 its token or "", 3 last token used or "", 4 ms to keep or "", 5 channel, 6 grace,
 --      7 "1" to leave a place, 8 ms to refuse requests of id that are still on their way or "",
 --      9 "1" for a write hold, 10 what the keys of read holds begin with
 -- Replies 1 if the hold was there, else 0.
-local lock, line, due, gone, token, held, hold = unpack(KEYS)
+local lock, line, due, token, held, hold = unpack(KEYS)
 local id, channel, grace, write, base = ARGV[1], ARGV[5], tonumber(ARGV[6]), ARGV[9] == '1', ARGV[10]
 local keep = ARGV[4] ~= '' and ARGV[4]
 local me = write and id .. ':write' or id
@@ -53,10 +53,7 @@ if count and ARGV[2] ~= '' then
   if first and first ~= ARGV[2] then return 0 end
 end
 if ARGV[7] == '1' then drop(me) end
-if ARGV[8] ~= '' then
-  redis.call('ZADD', gone, ms + ARGV[8], id)
-  if redis.call('PTTL', gone) < tonumber(ARGV[8]) then redis.call('PEXPIRE', gone, ARGV[8]) end
-end
+if ARGV[8] ~= '' then refuse(id, ARGV[8]) end
 if not count then
   if ARGV[7] == '1' and redis.call('EXISTS', line) == 1 then
     local mode = redis.call('HGET', lock, 'mode')
@@ -79,7 +76,7 @@ if write then
   end
   redis.call('HDEL', lock, me)
   if keep then
-    redis.call('HSET', lock, id .. ':kept:write', 1)
+    redis.call('HSET', lock, id .. ':kept:write', '1')
     redis.call('PEXPIRE', lock, keep)
     hint()
     redis.call('PUBLISH', channel, '1')
@@ -100,8 +97,8 @@ end
 redis.call('HDEL', lock, id)
 redis.call('HDEL', held, id)
 if keep and live > 0 then
-  redis.call('HSET', lock, id .. ':kept', 1)
-  redis.call('SET', holdkey(id .. ':kept', 1), 1, 'PX', keep)
+  redis.call('HSET', lock, id .. ':kept', '1')
+  redis.call('SET', holdkey(id .. ':kept', 1), '1', 'PX', keep)
 end
 -- The lock lives as long as the longest of the other read holds.
 local most = 0
