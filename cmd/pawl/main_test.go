@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,10 @@ import (
 // TestMain lets the test binary be the program: the tests run it as "pawl" from their PATH.
 func TestMain(m *testing.M) {
 	child.Helper()
+	if filepath.Base(os.Args[0]) != "pawl" {
+		flag.Parse()
+		flag.Set("test.parallel", "12") // these tests wait for other processes and for time to pass
+	}
 	testscript.Main(m, map[string]func(){
 		"pawl": func() { os.Exit(cli.Main(os.Args[1:])) },
 	})

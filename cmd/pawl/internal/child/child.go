@@ -38,10 +38,6 @@ type Command struct {
 	Foreground bool   // stay in this process's group
 	LostFD     string // environment variable that gets the number of a descriptor which ends at Lose; empty: none
 
-	// Signals is the channel on which the caller is notified of Forwarded signals. Job control mutes it while this
-	// process stops together with its command. Nil: no job control.
-	Signals chan os.Signal
-
 	// Suspending is called before this process stops because its command was stopped at a terminal. Nil: nothing.
 	Suspending func()
 }

@@ -13,7 +13,7 @@ import (
 // stopped is called when the command was stopped by a signal: by Ctrl-Z, or because it wanted to use the terminal from
 // the background. Without a terminal nothing happens: the command stays stopped, and we go on.
 func (p *Process) stopped(s syscall.Signal) {
-	if p.tty == nil || p.c.Signals == nil || signal.Ignored(syscall.SIGTSTP) {
+	if p.tty == nil || signal.Ignored(syscall.SIGTSTP) {
 		return
 	}
 	switch s {
@@ -30,12 +30,9 @@ func (p *Process) stopped(s syscall.Signal) {
 	if p.c.Suspending != nil {
 		p.c.Suspending()
 	}
-	// Stop like any other member of the shell's job, and let the shell see it. In a group without a shell that could
-	// continue it the kernel ignores the signal, and the command goes on at once, as it would have without us.
-	signal.Reset(syscall.SIGTSTP)
-	unix.Kill(0, unix.SIGTSTP)
-	time.Sleep(50 * time.Millisecond) // the stop may take effect on another thread a little later
-	signal.Notify(p.c.Signals, syscall.SIGTSTP)
+	// Stop like any other member of the shell's job, and let the shell see it. In a group that no shell looks after the
+	// command goes on at once, as it would have without us.
+	stopJob()
 	p.resume()
 }
 

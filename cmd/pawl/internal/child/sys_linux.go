@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,6 +20,23 @@ func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
 // setName is how ps and killall call this process. It is the name of its first thread, on which we may not be.
 func setName(s string) { os.WriteFile("/proc/self/comm", []byte(s), 0) }
+
+// stopJob stops this process's group as Ctrl-Z does, and returns when it has been continued, or soon if the kernel does
+// not stop it: in a group that no shell looks after it never does.
+//
+// signal.Reset is not enough for that: the runtime, which once it has a handler keeps it, would swallow the signal.
+func stopJob() {
+	var none, handler [8]uint64 // struct sigaction, with room to spare; zeros are SIG_DFL
+	const setSize = 8
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGTSTP), uintptr(unsafe.Pointer(&none)),
+		uintptr(unsafe.Pointer(&handler)), setSize, 0, 0)
+	if errno != 0 {
+		return
+	}
+	unix.Kill(0, unix.SIGTSTP)
+	time.Sleep(50 * time.Millisecond) // the stop may take effect on another thread a little later
+	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGTSTP), uintptr(unsafe.Pointer(&handler)), 0, setSize, 0, 0)
+}
 
 // members counts the processes of a group that live; dead ones that nobody has waited for are left out. -1: not known.
 func members(group int) int {

@@ -85,7 +85,7 @@ func (j *job) attempt(st *status, started **child.Process) error {
 		return err
 	}
 	base := pawl.New(store)
-	defer base.Close()
+	defer closeSoon(base)
 	grace, capped := j.grace()
 	if capped {
 		j.g.say.note("--kill-after %s is cut to %s, a third of --ttl %s, so that the lock can be renewed before", short(j.killAfter), short(grace), short(j.ttl))
@@ -141,6 +141,19 @@ func (j *job) attempt(st *status, started **child.Process) error {
 		return &failure{code: r.Code}
 	}
 	return nil
+}
+
+// closeSoon closes the client, but does not stay for a store that does not answer: what could not be given back runs out.
+func closeSoon(c *pawl.Client) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		c.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(500 * time.Millisecond):
+	}
 }
 
 // interruptible lets a signal end what a context bounds, until the function that it answers is called, which tells the

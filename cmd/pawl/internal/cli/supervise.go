@@ -34,7 +34,7 @@ func (s *supervisor) start(env []string) error {
 	var err error
 	s.p, err = child.Start(child.Command{
 		Path: s.path, Argv: s.argv, Env: env, NoStdin: !s.passStdin, Foreground: s.foreground,
-		LostFD: "PAWL_LOST_FD", Signals: s.signals, Suspending: s.suspending,
+		LostFD: "PAWL_LOST_FD", Suspending: s.suspending,
 	}, s.guardAt())
 	return err
 }
