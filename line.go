@@ -159,9 +159,10 @@ func (c *core) promote(ln *line) {
 	}
 }
 
-// joinable reports whether a reader may share g: the store's grant is young enough that nobody behind it starves.
+// joinable reports whether a reader may share g: it is not being given back, and the store's grant is young enough that
+// nobody behind it starves.
 func (c *core) joinable(g *grant, t *target) bool {
-	if g == nil || g.lost != nil || c.closed || t.c.pol != g.cl.pol || g.cl.pol.maxHold > 0 || g.cl.pol.minHold > 0 || g.cl.pol.noKeepalive {
+	if g == nil || g.index < 0 || c.closed || t.c.pol != g.cl.pol || g.cl.pol.maxHold > 0 || g.cl.pol.minHold > 0 || g.cl.pol.noKeepalive {
 		return false
 	}
 	now := driver.Now()

@@ -19,6 +19,7 @@ import (
 type ledger struct {
 	god   *memlock.Driver // sees the store as it is
 	start time.Time
+	store sync.Mutex // over a change of the store and its entry in the books
 
 	mu       sync.Mutex
 	ids      map[string]bool       // holds that were ever asked for
@@ -243,8 +244,10 @@ func (l *ledger) renewing(w *wire, hs []driver.Hold) {
 	}
 }
 
-// robbed notes that the store's holds of a name, or one of them, end without their holders.
+// rob notes that the store's holds of a name, or one of them, end without their holders, and lets them end.
 func (l *ledger) rob(name, id string, how func()) {
+	l.store.Lock()
+	defer l.store.Unlock()
 	r, err := l.god.Inspect(context.Background(), name)
 	if err != nil {
 		l.badf("inspect: %v", err)
@@ -427,7 +430,7 @@ func (l *ledger) refused(a *ask, err error) {
 			l.complain("%v: %v", a, err)
 		}
 	case isAny(err, pawl.ErrLost, pawl.ErrNotHeld) && a.in != nil && a.in.l.Err() != nil:
-	case isAny(err, pawl.ErrLost, pawl.ErrUnknown, io.ErrUnexpectedEOF, errBroken, errCertain):
+	case isAny(err, pawl.ErrLost, pawl.ErrUnknown, io.ErrUnexpectedEOF, errSlow, errBroken, errCertain):
 		if clean {
 			l.complain("%v: %v, but nothing is wrong with the store", a, err)
 		}
@@ -472,7 +475,8 @@ func (l *ledger) unlock(x *lease) error {
 			l.keptTill[x.a.name] = x.hold.at.Add(minHold.MinHold)
 		}
 	case isAny(err, pawl.ErrLost):
-		if !isAny(was, pawl.ErrLost) && x.hold.robbed.IsZero() && !dirty {
+		tooLong := x.a.pol.MaxHold > 0 && begin.Sub(x.at) >= x.a.pol.MaxHold
+		if was == nil && x.hold.robbed.IsZero() && !dirty && !tooLong {
 			l.complain("unlock %d: %v, but nobody took it", x.n, err)
 		}
 	case isAny(err, pawl.ErrUnknown):

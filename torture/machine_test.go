@@ -290,10 +290,8 @@ func (m *machine) steal(t *rapid.T) func() {
 			return
 		}
 		h := info.Holders[0]
-		m.ledger.rob(name, h.ID, func() {
-			m.ledger.logf("%s steals %s", p.name, h.ID)
-			p.client.Steal(context.WithValue(p.ctx, stealing{}, true), name, h)
-		})
+		m.ledger.logf("%s steals %s", p.name, h.ID)
+		p.client.Steal(context.WithValue(p.ctx, stealing{}, true), name, h)
 	}
 }
 
@@ -476,18 +474,21 @@ func (m *machine) finish() {
 		a.cancel()
 	}
 	m.ledger.mu.Unlock()
-	for range 1000 { // traffic goes on for a while
-		synctest.Wait()
-		xs := m.live()
-		if len(xs) == 0 {
-			break
+	idle := make(chan struct{})
+	go func() {
+		m.running.Wait()
+		close(idle)
+	}()
+	for ended := false; !ended; { // traffic goes on for a while
+		for _, x := range m.live() {
+			go m.ledger.unlock(x)
 		}
-		for _, x := range xs {
-			m.run(func() { m.ledger.unlock(x) })
+		select {
+		case <-idle:
+			ended = len(m.live()) == 0
+		case <-time.After(time.Second):
 		}
-		time.Sleep(time.Second)
 	}
-	m.running.Wait()
 	for _, p := range m.procs {
 		p.wire.late.Wait()
 	}

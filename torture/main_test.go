@@ -115,14 +115,14 @@ func sortBy[T any, K cmp.Ordered](xs []T, key func(T) K) {
 	slices.SortFunc(xs, func(a, b T) int { return cmp.Compare(key(a), key(b)) })
 }
 
-func want(t *testing.T, what string, got, exp any) {
+func want(t testing.TB, what string, got, exp any) {
 	t.Helper()
 	if got != exp {
 		t.Errorf("%s: got %v, want %v", what, got, exp)
 	}
 }
 
-func wantIs(t *testing.T, err error, targets ...error) {
+func wantIs(t testing.TB, err error, targets ...error) {
 	t.Helper()
 	for _, x := range targets {
 		if !errors.Is(err, x) {

@@ -11,12 +11,12 @@ import (
 
 // The tokens of a hold that had been handed on were given out again after a steal.
 func TestStealKeepsTokensRising(t *testing.T) {
-	bubble(t, func(w *world) {
-		a, _ := w.process(pawl.Options{Linger: time.Second})
-		b, _ := w.process()
+	bubble(t, func(t *world) {
+		a, _ := t.process(pawl.Options{Linger: time.Second})
+		b, _ := t.process()
 		var last int64
 		for range 5 { // one grant of the store, five tokens
-			l := w.must(a.Mutex("x"))
+			l := t.must(a.Mutex("x"))
 			last = l.Token()
 			l.Unlock()
 		}
@@ -27,10 +27,28 @@ func TestStealKeepsTokensRising(t *testing.T) {
 		if err := b.Steal(t.Context(), "x", i.Holders[0]); err != nil {
 			t.Fatal(err)
 		}
-		l := w.must(b.Mutex("x"))
+		l := t.must(b.Mutex("x"))
 		if l.Token() <= last {
 			t.Errorf("token %d after %d", l.Token(), last)
 		}
 		l.Unlock()
+	})
+}
+
+// A reader joined a grant that was being given back: it held nothing, for ever, and nothing told it.
+func TestNoReaderJoinsADrainingGrant(t *testing.T) {
+	bubble(t, func(t *world) {
+		a, wire := t.process()
+		b, _ := t.process()
+		first := t.must(a.RWMutex("x").RLocker())
+		wire.next("Release", fault{After: 2 * time.Millisecond})
+		go first.Unlock()
+		time.Sleep(time.Millisecond)
+		second := t.must(a.RWMutex("x").RLocker())
+		time.Sleep(2 * time.Millisecond)
+		_, err := b.RWMutex("x").TryLock(t.Context())
+		wantIs(t, err, pawl.ErrHeld)
+		second.Unlock()
+		t.must(b.RWMutex("x")).Unlock()
 	})
 }

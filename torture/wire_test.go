@@ -2,6 +2,7 @@ package torture_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -140,8 +141,13 @@ func (w *wire) wait(ctx context.Context, d time.Duration) error {
 
 const forever = 1000 * time.Hour
 
-// send carries one call. do is what the store does; it is called at most once, perhaps after send has returned.
-func send[T any](w *wire, ctx context.Context, method string, do func(context.Context) (T, error)) (T, error) {
+var errSlow = errors.New("no answer within the TTL")
+
+// send carries one call. do is what the store does; it is called at most once, perhaps after send has returned. Nobody
+// waits longer than ttl for an answer.
+func send[T any](w *wire, ctx context.Context, ttl time.Duration, method string, do func(context.Context) (T, error)) (T, error) {
+	ctx, stop := context.WithTimeoutCause(ctx, ttl, errSlow)
+	defer stop()
 	f := w.take(method)
 	var none T
 	fail := func() error {
@@ -250,7 +256,9 @@ func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 	p.begin("Try")
 	sent := driver.Now()
 	p.w.ledger.logf("%s try %s %s %q span %d", p.w.name, p.r.ID, p.r.Kind, p.r.Name, span)
-	g, err := send(p.w, ctx, "Try", func(ctx context.Context) (driver.Grant, error) {
+	g, err := send(p.w, ctx, p.r.TTL, "Try", func(ctx context.Context) (driver.Grant, error) {
+		p.w.ledger.store.Lock()
+		defer p.w.ledger.store.Unlock()
 		g, err := p.p.Try(ctx, span)
 		if err == nil {
 			p.w.ledger.granted(p.w, p.r, g)
@@ -276,7 +284,7 @@ func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 func (p *place) Leave(ctx context.Context) error {
 	p.begin("Leave")
 	p.w.ledger.leaving(p)
-	_, err := send(p.w, ctx, "Leave", func(ctx context.Context) (struct{}, error) {
+	_, err := send(p.w, ctx, p.r.TTL, "Leave", func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, p.p.Leave(ctx)
 	})
 	p.w.ledger.logf("%s leave %s: %v", p.w.name, p.r.ID, err)
@@ -290,7 +298,11 @@ func (p *place) Leave(ctx context.Context) error {
 
 func (w *wire) Renew(ctx context.Context, hs []driver.Hold) []error {
 	w.ledger.renewing(w, hs)
-	errs, err := send(w, ctx, "Renew", func(ctx context.Context) ([]error, error) {
+	ttl := forever
+	for _, h := range hs {
+		ttl = min(ttl, h.TTL)
+	}
+	errs, err := send(w, ctx, ttl, "Renew", func(ctx context.Context) ([]error, error) {
 		return w.Driver.Renew(ctx, hs), nil
 	})
 	if err != nil {
@@ -306,8 +318,13 @@ func (w *wire) Renew(ctx context.Context, hs []driver.Hold) []error {
 }
 
 func (w *wire) Release(ctx context.Context, h driver.Hold, end driver.End) error {
-	w.ledger.releasing(w, h, ctx.Value(stealing{}) != nil)
-	_, err := send(w, ctx, "Release", func(ctx context.Context) (struct{}, error) {
+	steal := ctx.Value(stealing{}) != nil
+	w.ledger.releasing(w, h, steal)
+	_, err := send(w, ctx, h.TTL, "Release", func(ctx context.Context) (_ struct{}, err error) {
+		if steal {
+			w.ledger.rob(h.Name, h.ID, func() { err = w.Driver.Release(ctx, h, end) })
+			return
+		}
 		return struct{}{}, w.Driver.Release(ctx, h, end)
 	})
 	w.ledger.logf("%s release %s: %v", w.name, h.ID, err)
@@ -320,7 +337,7 @@ type stealing struct{}
 func (w *wire) Attach(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	sent := driver.Now()
 	r.Notify = w.ears(r.Notify)
-	g, err := send(w, ctx, "Attach", func(ctx context.Context) (driver.Grant, error) {
+	g, err := send(w, ctx, r.TTL, "Attach", func(ctx context.Context) (driver.Grant, error) {
 		return w.Driver.Attach(ctx, r)
 	})
 	g.Sent = sent
