@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/pawl-lock/pawl/driver"
@@ -54,4 +55,11 @@ func boottimeOffset(offsets string) (int64, error) {
 		return s*int64(time.Second) + ns, nil
 	}
 	return 0, nil
+}
+
+// nap sleeps for less than a millisecond. A process with nothing else to do wakes from the runtime's own timers a
+// millisecond late, since it waits for them in epoll_wait.
+func nap(d time.Duration) {
+	ts := syscall.NsecToTimespec(int64(d))
+	syscall.Nanosleep(&ts, nil) // may end early
 }

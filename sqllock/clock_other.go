@@ -10,3 +10,6 @@ func machineClock() (moment, error) {
 	now := time.Now().UnixMicro()
 	return moment{now: now, wall: now, boot: "wall clock"}, nil
 }
+
+// nap sleeps for less than a millisecond, or a little more.
+func nap(d time.Duration) { time.Sleep(d) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	_ "modernc.org/sqlite"
@@ -13,12 +14,21 @@ import (
 	"github.com/pawl-lock/pawl/sqllock"
 )
 
-// One file for all cases: they may share a store.
+// Each case has a file of its own, and each driver of a case a pool of its own, as another process would have it.
 func TestConformance(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "locks.db")
+	var mu sync.Mutex
+	files := make(map[testing.TB]string)
+	fileOf := func(t testing.TB) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if files[t] == "" {
+			files[t] = filepath.Join(t.TempDir(), "locks.db")
+		}
+		return files[t]
+	}
 	drivertest.Run(t, drivertest.Harness{
 		Open: func(t testing.TB) driver.Driver {
-			d, err := sqllock.Open(context.Background(), "sqlite://"+file, nil)
+			d, err := sqllock.Open(context.Background(), "sqlite://"+fileOf(t), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -26,7 +36,7 @@ func TestConformance(t *testing.T) {
 		},
 		Kinds: []driver.Kind{driver.Exclusive, driver.Fair},
 		Delete: func(t testing.TB, name string) {
-			db, err := sql.Open("sqlite", file+"?_busy_timeout=10000")
+			db, err := sql.Open("sqlite", fileOf(t)+"?_busy_timeout=10000")
 			if err != nil {
 				t.Fatal(err)
 			}

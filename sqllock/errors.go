@@ -65,20 +65,33 @@ func (d *Driver) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// pause is the jittered time between two attempts: it grows from a fraction of a millisecond, about as long as a
-// transaction takes, to ten.
-type pause struct{ d time.Duration }
+// pause is the time between two attempts to get the write lock, which SQLite gives to whoever happens to ask: about as
+// long as a few transactions take, and the same for all, so that nobody who has waited for long is put off for longer than
+// a newcomer. Only a lock that stays taken is asked for less often.
+type pause struct{ begun time.Time }
 
 func (p *pause) next() time.Duration {
-	p.d = min(max(2*p.d, 200*time.Microsecond), 10*time.Millisecond)
-	return jitter(p.d)
+	now := time.Now()
+	switch {
+	case p.begun.IsZero():
+		p.begun = now
+		return jitter(200 * time.Microsecond)
+	case now.Sub(p.begun) < 3*time.Second:
+		return jitter(time.Millisecond)
+	}
+	return jitter(5 * time.Millisecond)
 }
 
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 
 // wait waits for the next attempt, and answers why not if there is none.
 func (p *pause) wait(ctx, life context.Context) error {
-	t := time.NewTimer(p.next())
+	d := p.next()
+	if d < time.Millisecond && ctx.Err() == nil && life.Err() == nil {
+		nap(d)
+		return nil
+	}
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -27,7 +27,6 @@ type waker struct {
 const (
 	lookAllEvery = time.Second           // jittered
 	lookAllGap   = 20 * time.Millisecond // between two looks at all places, at least
-	lookGap      = time.Millisecond      // after a look that found nothing: many writes are no concern of ours
 	wakerLingers = 2 * time.Second       // with nobody to report to: waiters come and go
 )
 
@@ -80,7 +79,9 @@ func (w *waker) work() {
 	file := watchFile(w.d.setup.path())
 	defer file.stop()
 	now := time.Now()
-	nextAll, nextCall, nextBeat := now, now.Add(time.Hour), now.Add(beatEvery)
+	never := now.Add(farAway)
+	nextAll, nextCall, nextBeat := now, never, now.Add(beatEvery)
+	looks := pace{next: never}
 	var idle time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -90,43 +91,73 @@ func (w *waker) work() {
 		if stop {
 			return
 		}
-		if wanted {
-			timer.Reset(earliest(nextAll, nextCall, nextBeat).Sub(now))
-		} else {
-			timer.Reset(wakerLingers)
+		next := earliest(nextAll, nextCall, nextBeat, looks.next)
+		if !wanted {
+			next = now.Add(wakerLingers)
 		}
+		timer.Reset(next.Sub(now))
 		select {
 		case <-file.news:
+			looks.written()
 		case <-w.kick:
+			looks.written()
 		case <-timer.C:
 		case <-w.d.ctx.Done():
 			w.end()
 			return
 		}
-		if !wanted {
+		if now = time.Now(); !wanted {
 			continue
 		}
-		now = time.Now()
-		var v view
-		if now.Before(nextAll) {
-			v = w.lookCalls()
-		} else {
-			v = w.lookAll()
-			nextAll = now.Add(max(min(jitter(lookAllEvery), v.nextEnd), lookAllGap))
-		}
-		nextCall = now.Add(v.nextCall)
 		if !now.Before(nextBeat) {
 			nextBeat = now.Add(beatEvery)
 			w.beat()
 		}
-		if !v.news {
-			timer.Reset(lookGap)
-			select {
-			case <-timer.C:
-			case <-w.d.ctx.Done():
-			}
+		var v view
+		switch {
+		case !now.Before(nextAll):
+			v = w.lookAll()
+			nextAll = now.Add(max(min(jitter(lookAllEvery), v.nextEnd), lookAllGap))
+		case !now.Before(looks.next), !now.Before(nextCall):
+			v = w.lookCalls()
+			nextAll = earliest(nextAll, now.Add(max(v.nextEnd, lookAllGap)))
+		default:
+			continue
+		}
+		nextCall = now.Add(v.nextCall)
+		looks.looked(time.Now(), v.news)
+		if looks.pause > 0 && looks.pause < busyPause {
+			nap(looks.pause)
 		}
 	}
+}
+
+// pace says when to look after a write. The system reports the first bytes of a transaction, which can be read only after
+// its last ones, and nothing is reported then. So a look that finds nothing is repeated after ever longer pauses, until it
+// is sure that the transaction was none of ours. If others write all the time, there is one look a millisecond.
+type pace struct {
+	last, next time.Time
+	pause      time.Duration // after the last look
+}
+
+const (
+	firstPause = 50 * time.Microsecond
+	busyPause  = time.Millisecond
+	lastPause  = 50 * time.Millisecond
+	farAway    = 1000 * time.Hour
+)
+
+func (p *pace) written() {
+	p.next = earliest(p.next, p.last.Add(min(p.pause, busyPause)))
+}
+
+func (p *pace) looked(now time.Time, news bool) {
+	p.last, p.next = now, now.Add(farAway)
+	if p.pause = max(2*p.pause, firstPause); news || p.pause > lastPause {
+		p.pause = 0
+		return
+	}
+	p.next = now.Add(p.pause)
 }
 
 // idle ends the goroutine if nobody has wanted anything for a while.
@@ -191,7 +222,7 @@ func (v *view) called(p *place, m moment, at sql.NullInt64) {
 
 // lookCalls reads the calls of this driver's places, and looks at the watched names.
 func (w *waker) lookCalls() view {
-	v := view{nextCall: time.Hour, nextEnd: time.Hour}
+	v := view{nextCall: farAway, nextEnd: farAway}
 	m, err := w.d.clock()
 	if err != nil {
 		return v
@@ -212,7 +243,7 @@ func (w *waker) lookCalls() view {
 
 // lookAll reads all places of this driver, with the ends of the holds that they wait for.
 func (w *waker) lookAll() view {
-	v := view{nextCall: time.Hour, nextEnd: time.Hour}
+	v := view{nextCall: farAway, nextEnd: farAway}
 	m, err := w.d.clock()
 	if err != nil {
 		return v
