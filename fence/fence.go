@@ -38,7 +38,7 @@ import (
 )
 
 // Lease is what a guard needs to know of a lock that is held; a *pawl.Lease is one. A type that also has the method
-// Hold() string tells holds with equal tokens apart by it; without it they are told apart by Name.
+// ID() string (unique to the hold) tells holds with equal tokens apart by it; without it they are told apart by Name.
 //
 // A value that was sent from another process (a name and a number) can implement it with an Err that answers nil.
 type Lease interface {
@@ -90,8 +90,8 @@ func show(resource string, l Lease) (claim, error) {
 		return claim{}, fmt.Errorf("fence: %q: %w: %q", resource, ErrNoToken, l.Name())
 	}
 	hold := l.Name()
-	if h, ok := l.(interface{ Hold() string }); ok {
-		hold = h.Hold()
+	if h, ok := l.(interface{ ID() string }); ok {
+		hold = h.ID()
 	}
 	if len(hold) > maxHold || !utf8.ValidString(hold) || strings.ContainsRune(hold, 0) {
 		hold = fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(hold)))

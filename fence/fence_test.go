@@ -18,9 +18,9 @@ type lease struct {
 func (l lease) Name() string { return l.name }
 func (l lease) Token() int64 { return l.token }
 func (l lease) Err() error   { return l.err }
-func (l lease) Hold() string { return l.hold }
+func (l lease) ID() string   { return l.hold }
 
-// nameless has no Hold: it is told apart by its name.
+// nameless has no ID: it is told apart by its name.
 type nameless struct{ l lease }
 
 func (n nameless) Name() string { return n.l.name }

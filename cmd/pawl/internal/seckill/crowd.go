@@ -45,10 +45,12 @@ type buyerState struct {
 }
 
 func newCrowd(cs []click, servers []*process, n chan news, p *pauser, progress func(done, sold int)) *crowd {
-	return &crowd{
+	c := &crowd{
 		clicks: cs, state: make([]buyerState, len(cs)), balancer: &balancer{servers: servers}, news: n, pauser: p, progress: progress,
 		latency: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
 	}
+	p.others = c.others
+	return c
 }
 
 // buy runs the sale until everybody has a final answer. A buyer who hears "busy" presses again until there is one: so a
@@ -101,6 +103,16 @@ func (c *crowd) waiting() bool {
 		n += p.inFlight
 	}
 	return n > 0
+}
+
+// others reports whether a buyer may be served by another server than one that is paused.
+func (c *crowd) others(not *process) bool {
+	for _, p := range c.balancer.servers {
+		if c.pauser.paused[p] == nil && p != not && (p.inFlight > 0 || len(c.again) > 0 || c.next < len(c.clicks)) {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *crowd) why() string {

@@ -111,6 +111,7 @@ func TestInterrupted(t *testing.T) {
 
 // A server that dies is an error that names it.
 func TestServerDies(t *testing.T) {
+	t.Parallel()
 	tmp := t.TempDir()
 	cmd := exec.Command(os.Args[0], "seckill", "--strategy", "lock", "--rate", "100")
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)

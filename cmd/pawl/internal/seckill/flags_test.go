@@ -8,6 +8,7 @@ import (
 )
 
 func TestBadFlags(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -57,6 +58,7 @@ func TestBadFlags(t *testing.T) {
 }
 
 func TestUnusableStore(t *testing.T) {
+	t.Parallel()
 	o := program(t, "--backend", "sqlite://"+filepath.Join(t.TempDir(), "missing", "locks.db"), "--strategy", "lock")
 	if o.code != codeUnavailable || !strings.Contains(o.stderr, "lock store: ") {
 		t.Errorf("a missing folder: exit code %d, %q", o.code, o.stderr)

@@ -8,16 +8,17 @@ import (
 // How long a holder is stopped: longer than its TTL, and until somebody else has sold meanwhile, but not for ever.
 const (
 	shortestPause = 2 * pauseTTL
-	longestPause  = 5 * time.Second
+	longestPause  = 20 * time.Second
+	lookAgain     = 100 * time.Millisecond
 )
 
 // pauser stops server processes between their read and their write, each of its levels once. It belongs to the crowd's
 // goroutine.
 type pauser struct {
-	servers int
-	levels  map[int]bool // how many items were left when a holder is to be stopped
-	paused  map[*process]*pause
-	over    chan *pause // a pause may end
+	others func(p *process) bool // somebody may still buy at another server than p
+	levels map[int]bool          // how many items were left when a holder is to be stopped
+	paused map[*process]*pause
+	over   chan *pause // a pause may end
 }
 
 type pause struct {
@@ -27,8 +28,8 @@ type pause struct {
 	timer  *time.Timer
 }
 
-func newPauser(servers int, levels []int) *pauser {
-	z := &pauser{servers: servers, levels: map[int]bool{}, paused: map[*process]*pause{}, over: make(chan *pause, 2*maxServers)}
+func newPauser(levels []int) *pauser {
+	z := &pauser{levels: map[int]bool{}, paused: map[*process]*pause{}, over: make(chan *pause, maxServers)}
 	for _, l := range levels {
 		z.levels[l] = true
 	}
@@ -54,26 +55,18 @@ func (z *pauser) ask(p *process, left int) error {
 // sold tells that a server has sold something.
 func (z *pauser) sold(by *process) {
 	for p, s := range z.paused {
-		if p == by {
-			continue
-		}
-		s.others++
-		if s.others == 1 && time.Since(s.from) > shortestPause {
-			z.over <- s
+		if p != by {
+			s.others++
 		}
 	}
 }
 
-// resume lets a server go on whose time is over, unless nobody has sold meanwhile: then it waits for that a little.
+// resume lets a server go on whose time is over, unless nobody has sold meanwhile and somebody still may.
 func (z *pauser) resume(s *pause) error {
-	if z.paused[s.p] != s {
+	if s.others == 0 && time.Since(s.from) < longestPause && z.others(s.p) {
+		s.timer.Reset(lookAgain)
 		return nil
 	}
-	if left := longestPause - time.Since(s.from); s.others == 0 && left > 0 && len(z.paused) < z.servers {
-		s.timer = time.AfterFunc(left, func() { z.over <- s })
-		return nil
-	}
-	s.timer.Stop()
 	delete(z.paused, s.p)
 	if err := continueProcess(s.p.cmd.Process); err != nil {
 		return fmt.Errorf("continue server %d: %w", s.p.number, err)

@@ -95,7 +95,7 @@ func (r *run) sale(ctx context.Context, st strategy, progress func(done, sold in
 		listeners.Go(func() { p.listen(heard, quit) })
 	}
 
-	z := newPauser(r.servers, levels)
+	z := newPauser(levels)
 	defer z.stop()
 	c := newCrowd(r.clicks, servers, heard, z, progress)
 	if err := c.buy(ctx); err != nil {
