@@ -122,7 +122,7 @@ type Grant struct {
 
 // End says how a hold ends.
 type End struct {
-	Last  int64         // the last token used; 0: the Hold's own. Later grants may begin right after it
+	Last  int64         // the last token used; 0: the Hold's own; beyond those reserved: all. Later grants may begin after it
 	Keep  time.Duration // the name stays taken this much longer with nobody to renew it (minimum hold; Once: remembered)
 	Value []byte        // Once: the result, remembered for Keep
 }

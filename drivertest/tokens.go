@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"github.com/pawl-lock/pawl/driver"
+	"math"
 )
 
 // wide is a span that the clock does not catch up with while a case runs, so that a store which takes its tokens from the
@@ -60,6 +61,22 @@ var tokenRules = []Rule{
 			c.mustRise(last, b)
 			b.release()
 			c.mustRise(b.grant.Token, c.ask(d1).mustGet())
+		},
+	},
+	{
+		Name:     "count a whole interval",
+		Sentence: "An End.Last beyond the reserved tokens means that all of them were used, and no more.",
+		each:     alone,
+		check: func(c *run) {
+			d1, d2 := c.pair()
+			a := c.ask(d1).mustGetSpan(wide)
+			last := a.lastReserved()
+			a.releaseWith(driver.End{Last: math.MaxInt64})
+			b := c.ask(d2).mustGet()
+			c.mustRise(last, b)
+			if b.grant.Token > math.MaxInt64/2 {
+				c.errorf("the next token is %d: the driver believed a number that it never reserved", b.grant.Token)
+			}
 		},
 	},
 	{

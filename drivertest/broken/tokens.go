@@ -73,6 +73,17 @@ var tokenMutants = []Mutant{
 		},
 	},
 	{
+		Rule: "tokens/count a whole interval", Fault: "takes a last token that it never reserved for none",
+		hooks: func() hooks {
+			return hooks{release: func(d *proxy, ctx context.Context, h driver.Hold, end driver.End) error {
+				if end.Last > h.Token+1_000_000 {
+					end.Last = 0
+				}
+				return d.Driver.Release(ctx, h, end)
+			}}
+		},
+	},
+	{
 		Rule: "tokens/rise between kinds of a family", Fault: "has a counter for each kind",
 		hooks: func() hooks { return counters(func(p *place) string { return p.r.Name + "\x00" + p.r.Kind.String() }) },
 	},
