@@ -47,15 +47,17 @@ func (k *kids) end() {
 	}
 }
 
+// reads reports whether l, which is live, shares its name with other readers, inside a writer perhaps.
+func (l *Lease) reads() bool {
+	return l.g.hold.Kind == driver.Read || l.parent != nil && l.parent.kids.reading
+}
+
 // reenter takes a lease nested in l, without asking the store.
 func (l *Lease) reenter(ctx context.Context, t *target, try bool) (*Lease, error) {
 	g := l.g
 	c := g.c
 	if g.hold.Kind.Family() != t.kind.Family() {
 		return nil, wrap("lock", t.name, &driver.MismatchError{Have: g.hold.Kind, Want: t.kind})
-	}
-	if g.hold.Kind == driver.Read && t.kind != driver.Read {
-		return nil, wrap("lock", t.name, errors.Join(errUpgrade, ErrMismatch))
 	}
 	read := t.kind == driver.Read
 	var ch chan struct{}
@@ -76,6 +78,9 @@ func (l *Lease) reenter(ctx context.Context, t *target, try bool) (*Lease, error
 		case c.closed:
 			leave()
 			return nil, wrap("lock", t.name, ErrClosed)
+		case !read && l.reads():
+			leave()
+			return nil, wrap("lock", t.name, errors.Join(errUpgrade, ErrMismatch))
 		case first && (l.kids.n == 0 || read && l.kids.reading):
 			l.kids.n++
 			l.kids.reading = read

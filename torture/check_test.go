@@ -127,7 +127,7 @@ func (l *ledger) checkWake(r driver.Record, procs []*proc) {
 	now := time.Now()
 	waits := false
 	for _, p := range procs {
-		if since, calm := p.wire.calm(); !calm || p.broken || now.Sub(since) < wakeBound {
+		if since, calm := p.wire.calm(); !calm || p.cut() || now.Sub(since) < wakeBound {
 			continue
 		}
 		believes, asks := false, false

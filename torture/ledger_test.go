@@ -320,7 +320,10 @@ func (l *ledger) lease(a *ask, pl *pawl.Lease) *lease {
 		l.complain("lease %d lives on %s, which was given back", x.n, x.hold.ID)
 	}
 	if a.in != nil && a.in.token == x.token {
-		x.parent = a.in
+		// A lease that has just ended is passed over for the one that it re-entered.
+		for x.parent = a.in; x.parent.l.Err() != nil && x.parent.parent != nil; {
+			x.parent = x.parent.parent
+		}
 	}
 	x.ctx = pl.Context(a.base())
 	l.leases = append(l.leases, x)
@@ -342,8 +345,9 @@ func (l *ledger) order(x *lease) {
 		t = &top{}
 		l.tops[x.a.name] = t
 	}
-	robbed := !x.hold.robbed.IsZero()
 	switch {
+	case !x.hold.robbed.IsZero(): // its client does not know yet, and passes on what is stale
+		return
 	case x.a.kind == driver.Permits:
 		for _, y := range l.leases {
 			if y != x && y.a.name == x.a.name && y.token == x.token {
@@ -354,12 +358,12 @@ func (l *ledger) order(x *lease) {
 		if x.token <= x.a.floor.any {
 			l.complain("lease %d has token %d, not above %d of before", x.n, x.token, x.a.floor.any)
 		}
-		if x.token <= t.any && !robbed {
+		if x.token <= t.any {
 			l.complain("lease %d has token %d, not above %d of earlier ones", x.n, x.token, t.any)
 		}
 		t.alone = max(t.alone, x.token)
 	default:
-		if x.token <= x.a.floor.alone || x.token <= t.alone && !robbed {
+		if x.token <= x.a.floor.alone || x.token <= t.alone {
 			l.complain("reader %d has token %d, not above %d of the last writer", x.n, x.token, t.alone)
 		}
 	}
@@ -406,7 +410,7 @@ func (x *lease) inside(y *lease) bool {
 // refused checks that the error of a Lock or TryLock is one that may be.
 func (l *ledger) refused(a *ask, err error) {
 	since, calm := a.p.wire.calm()
-	clean := since.IsZero() && calm
+	clean := since.IsZero() && calm && !a.p.cut()
 	cause := context.Cause(a.ctx)
 	switch {
 	case isAny(err, pawl.ErrHeld):
@@ -456,7 +460,7 @@ func (l *ledger) unlock(x *lease) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.log("unlock %d: %v", x.n, err)
-	dirty := !calm || !since.Before(x.at) || x.a.p.closing()
+	dirty := !calm || x.a.p.cut() || !since.Before(x.at) || x.a.p.closing()
 	switch {
 	case took > 3*time.Second+100*time.Millisecond:
 		l.complain("unlock %d took %v", x.n, took)

@@ -62,9 +62,9 @@ type proc struct {
 	client *pawl.Client
 	with   map[*policy]*pawl.Client
 	ctx    context.Context
-	broken bool
 
 	mu      sync.Mutex
+	broken  bool
 	ends    bool
 	closed  chan struct{}
 	unended bool // Close named leases that were not unlocked
@@ -74,6 +74,21 @@ func (p *proc) closing() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ends
+}
+
+// cut says whether the process is cut off from the store.
+func (p *proc) cut() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.broken
+}
+
+// setBroken answers what it was.
+func (p *proc) setBroken(b bool) (was bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was, p.broken = p.broken, b
+	return was
 }
 
 func newProc(ctx context.Context, name string, store *memlock.Driver, l *ledger) *proc {
@@ -369,7 +384,7 @@ func (m *machine) breakStore(t *rapid.T) func() {
 	p := m.open(t)
 	err := rapid.SampledFrom([]error{errBroken, errCertain}).Draw(t, "error")
 	return func() {
-		p.broken = true
+		p.setBroken(true)
 		p.wire.spoil()
 		p.wire.Break(err)
 		m.ledger.logf("%s is cut off: %v", p.name, err)
@@ -379,7 +394,7 @@ func (m *machine) breakStore(t *rapid.T) func() {
 func (m *machine) mend(t *rapid.T) func() {
 	var ps []*proc
 	for _, p := range m.procs {
-		if p.broken {
+		if p.cut() {
 			ps = append(ps, p)
 		}
 	}
@@ -391,8 +406,7 @@ func (m *machine) mend(t *rapid.T) func() {
 }
 
 func (m *machine) repair(p *proc) {
-	if p.broken {
-		p.broken = false
+	if p.setBroken(false) {
 		p.wire.Break(nil)
 		p.wire.spoil()
 		m.ledger.logf("%s is mended", p.name)

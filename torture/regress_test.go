@@ -52,3 +52,37 @@ func TestNoReaderJoinsADrainingGrant(t *testing.T) {
 		t.must(b.RWMutex("x")).Unlock()
 	})
 }
+
+// A reader inside a writer took the lock to write, beside the other readers inside that writer.
+func TestNoWriterInsideAnInnerReader(t *testing.T) {
+	bubble(t, func(t *world) {
+		a, _ := t.process()
+		m := a.RWMutex("x")
+		outer := t.must(m)
+		ctx := outer.Context(t.Context())
+		r1, err1 := m.TryRLock(ctx)
+		r2, err2 := m.TryRLock(ctx)
+		if err1 != nil || err2 != nil {
+			t.Fatal(err1, err2)
+		}
+		for _, r := range []*pawl.Lease{r1, r2} {
+			_, err := m.TryLock(r.Context(ctx))
+			wantIs(t, err, pawl.ErrMismatch)
+		}
+		inner, err := m.TryRLock(r1.Context(ctx)) // reading deeper still is fine, but no way around the rule
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = m.TryLock(inner.Context(ctx))
+		wantIs(t, err, pawl.ErrMismatch)
+		inner.Unlock()
+		r1.Unlock()
+		r2.Unlock()
+		w, err := m.TryLock(ctx) // the outer lease writes: so may what is nested in it
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Unlock()
+		outer.Unlock()
+	})
+}
