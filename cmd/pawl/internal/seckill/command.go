@@ -72,6 +72,9 @@ were seen to break; 2 if not; 64 for bad flags; 69 if the lock store cannot be u
 				return asExit(codeInternal, serve(cmd.InOrStdin(), cmd.OutOrStdout()))
 			}
 			o.prefix, o.quiet = global(cmd, "prefix"), global(cmd, "quiet") == "true"
+			if o.timeout, _ = time.ParseDuration(global(cmd, "timeout")); o.timeout == 0 {
+				o.timeout = 10 * time.Second
+			}
 			return o.run(cmd)
 		},
 	}

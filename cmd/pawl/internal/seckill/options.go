@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // options are what the flags say.
@@ -17,6 +18,7 @@ type options struct {
 	backend, prefix        string // no backend: a fresh SQLite file
 	json, quiet            bool
 	html                   string
+	timeout                time.Duration // for the lock store to answer at the start
 }
 
 // The largest sale that is allowed, so that a typing error is no outage.

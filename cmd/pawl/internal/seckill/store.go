@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/pawl-lock/pawl"
 	"github.com/pawl-lock/pawl/cmd/pawl/internal/backend"
@@ -32,7 +31,7 @@ func checkStore(raw string, chosen []strategy) error {
 
 // tryStore takes and gives back a lock, so that a store that cannot be used is an error before anything starts.
 func (r *run) tryStore(ctx context.Context) error {
-	ctx, stop := context.WithTimeout(ctx, 15*time.Second)
+	ctx, stop := context.WithTimeout(ctx, r.timeout)
 	defer stop()
 	d, err := backend.Open(ctx, r.backend, r.prefix)
 	if err != nil {
