@@ -36,6 +36,7 @@ type Driver struct {
 	lanes  *lanes
 	ear    *ear
 	people *people
+	busy   busy
 
 	once sync.Once
 }
@@ -224,18 +225,16 @@ func (d *Driver) end(ctx context.Context, e ending) (bool, error) {
 		keys = []string{k.main, k.line(), k.due(), k.token(), k.queue(), k.queueDue()}
 		args = []string{h.ID, number(h.Token), number(e.last), k.lockChannel(), h.Kind.String()}
 	}
+	r := request{script: s, keys: keys, args: args}
 	if s == unlockScript {
-		if e.last == h.Token {
-			args[2] = ""
-		}
-		switch {
-		case e.keep > 0 || e.leave || e.refuse > 0:
-			args = append(append(args, millis(e.keep), e.result), common...)
-		case h.Kind == driver.Exclusive:
-			args = args[:4] // the usual case, kept short
-		}
+		r.args = append(append(args, millis(e.keep), e.result), common...)
 	}
-	msg, err := d.lanes.run(ctx, limit, s, keys, args)
+	if h.Kind == driver.Exclusive && h.Token != 0 && e.last == h.Token && e.keep <= 0 && !e.leave && !d.lanes.cluster && !d.busy.lately(k.main) {
+		r.quick = &quick{script: unlocksScript, keys: []string{k.main, k.due(), k.queue(), k.token()},
+			args: []string{h.ID, number(h.Token), k.lockChannel()},
+			rest: []string{h.ID, "", "", k.lockChannel(), h.Kind.String(), "", "", "2", ""}}
+	}
+	msg, err := d.lanes.run(ctx, limit, r)
 	if err != nil {
 		return false, err
 	}
@@ -294,7 +293,7 @@ func (d *Driver) Raise(ctx context.Context, h driver.Hold, token int64) error {
 			keys, what = append(keys, c...), "fenced"
 		}
 	}
-	msg, err := d.lanes.run(ctx, max(h.TTL, minLimit), raiseScript, keys, []string{field, number(token), what})
+	msg, err := d.lanes.run(ctx, max(h.TTL, minLimit), request{script: raiseScript, keys: keys, args: []string{field, number(token), what}})
 	if err != nil {
 		return err
 	}

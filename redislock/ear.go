@@ -43,6 +43,7 @@ const (
 	linger      = 2 * time.Second // an unused subscription is kept this long, for the next to wait for the same name
 	subscribing = 2 * time.Second // how long a place waits for its subscription before it looks now and then instead
 	listenLimit = 5 * time.Second
+	barred      = 10 * time.Second // before a server that refused to let us subscribe is asked again
 )
 
 func newEar(dedicate func() dedicated) *ear {
@@ -162,7 +163,7 @@ func (e *ear) listen() {
 		e.mu.Lock()
 		select {
 		case <-e.bar:
-			wait = whoAgain
+			wait = barred
 		default:
 		}
 		e.mu.Unlock()

@@ -25,7 +25,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.Record, error
 	}
 	k := d.keys(name)
 	keys := []string{k.main, k.set(), k.line(), k.queue(), k.lock(), k.token(), k.held(), k.permits()}
-	msg, err := d.lanes.run(ctx, inspectLimit, inspectScript, keys, []string{k.base})
+	msg, err := d.lanes.run(ctx, inspectLimit, request{script: inspectScript, keys: keys, args: []string{k.base}})
 	if err != nil {
 		return out, err
 	}
@@ -54,9 +54,6 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.Record, error
 		} else {
 			h.Remaining = time.Duration(left) * time.Millisecond
 		}
-		if h.Token == 0 {
-			h.Token = recorded(record, h.ID)
-		}
 		if h.Kind == driver.Leader {
 			h.Value = []byte(f[4])
 		}
@@ -71,18 +68,22 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.Record, error
 	}
 	people, _ := d.people.ask(ctx, owners...)
 	for i := range out.Holds {
-		out.Holds[i].Who = people[client(out.Holds[i].ID)]
+		h := &out.Holds[i]
+		p := people[client(h.ID)]
+		h.Who = p.who
+		if h.Token == 0 && p.pawl && h.Kind != driver.Read && h.Kind != driver.Permits && !strings.HasSuffix(h.ID, ":kept") {
+			h.Token = recorded(record)
+		}
 	}
 	return out, nil
 }
 
-// recorded is the token that the token key has for a hold.
-func recorded(record, id string) int64 {
-	f := strings.SplitN(record, " ", 3)
-	if len(f) != 3 || f[2] != id {
-		return 0
+// recorded is the token of the hold that the token key is about.
+func recorded(record string) int64 {
+	if i := strings.LastIndexAny(record, " +"); i >= 0 {
+		record = record[i+1:]
 	}
-	n, _ := strconv.ParseInt(f[1], 10, 64)
+	n, _ := strconv.ParseInt(record, 10, 64)
 	return n
 }
 
@@ -200,7 +201,7 @@ func mainKey(key string) (string, bool) {
 		}
 		return strings.TrimSuffix(strings.TrimPrefix(own, "{"), "}"), true
 	}
-	return key, !reserved.MatchString(key)
+	return key, !derived(key)
 }
 
 // scan yields the keys that match, some of them more than once.
@@ -208,7 +209,7 @@ func (d *Driver) scan(ctx context.Context, pattern string) iter.Seq2[string, err
 	return func(yield func(string, error) bool) {
 		if !d.lanes.cluster {
 			d.scanNode(ctx, pattern, yield, func(args []string) (rueidis.RedisMessage, error) {
-				return d.lanes.run(ctx, inspectLimit, nil, nil, args)
+				return d.lanes.run(ctx, inspectLimit, request{args: args})
 			})
 			return
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -98,12 +97,29 @@ func client(id string) string {
 	return uuid
 }
 
-var reserved = regexp.MustCompile(`(?s)^(redisson_[a-z_]+|pawl_[a-z]+):|\{.*(:timeout|:rwlock_timeout:[0-9]+)$`)
+// derived reports whether a key looks like one that Redisson or pawl derive from the name of another lock.
+func derived(key string) bool {
+	for _, prefix := range []string{"redisson_", "pawl_"} {
+		if rest, ok := strings.CutPrefix(key, prefix); ok {
+			word, _, colon := strings.Cut(rest, ":")
+			return colon && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz_") == ""
+		}
+	}
+	open := strings.IndexByte(key, '{')
+	if open < 0 {
+		return false
+	}
+	if strings.HasSuffix(key[open:], ":timeout") {
+		return true
+	}
+	i := strings.LastIndex(key[open:], ":rwlock_timeout:")
+	return i >= 0 && strings.Trim(key[open+i+len(":rwlock_timeout:"):], "0123456789") == ""
+}
 
 // checkName says whether a main key can be kept apart from all others.
 func checkName(main string, cluster bool) error {
 	switch {
-	case reserved.MatchString(main):
+	case derived(main):
 		return fmt.Errorf("redis key %q is how Redisson or pawl name what belongs to another lock; choose another name or a Prefix: %w", main, driver.ErrInvalid)
 	case cluster && !oneSlot(main):
 		return fmt.Errorf("the keys of %q would be on different nodes of a Redis Cluster, because of its braces: %w", main, driver.ErrInvalid)

@@ -70,14 +70,28 @@ func dedicate(client rueidis.Client) func() dedicated {
 	}
 }
 
-// call is one request. Whoever made it waits for done, or leaves.
-type call struct {
+// request is what a call asks.
+type request struct {
 	script     *script // nil: args[0] is a command
 	keys, args []string
-	until      time.Time // when its maker leaves at the latest
-	done       chan struct{}
-	timer      *time.Timer
-	state      atomic.Int32
+	quick      *quick // asked first, if there is one
+}
+
+// quick is the usual case of a request, which a script carries out for many at once. Its answer is "" if the case was
+// another one (nothing was done, and the request itself follows), and 2 if the request follows with the arguments rest.
+type quick struct {
+	script     *script
+	keys, args []string
+	rest       []string
+}
+
+// call is one request on its way. Whoever made it waits for done, or leaves.
+type call struct {
+	request
+	until time.Time // when its maker leaves at the latest
+	done  chan struct{}
+	timer *time.Timer
+	state atomic.Int32
 
 	msg rueidis.RedisMessage
 	err error
@@ -109,9 +123,9 @@ func newLanes(client rueidis.Client, dedicate func() dedicated) *lanes {
 	return l
 }
 
-// run sends a script (nil: the command in args[0]) and waits for its answer, for limit at most. An error that matches driver.ErrNotDone says that the
+// run sends a request and waits for its answer, for limit at most. An error that matches driver.ErrNotDone says that the
 // server did not get the request, or refused it; any other one leaves that open.
-func (l *lanes) run(ctx context.Context, limit time.Duration, s *script, keys, args []string) (rueidis.RedisMessage, error) {
+func (l *lanes) run(ctx context.Context, limit time.Duration, r request) (rueidis.RedisMessage, error) {
 	if ctx.Err() != nil {
 		return rueidis.RedisMessage{}, notSent(context.Cause(ctx))
 	}
@@ -120,10 +134,10 @@ func (l *lanes) run(ctx context.Context, limit time.Duration, s *script, keys, a
 		until = d
 	}
 	if ln := l.alone(); ln != nil {
-		return ln.inline(ctx, until, s, keys, args)
+		return ln.inline(ctx, until, r)
 	}
 	c := calls.Get().(*call)
-	c.script, c.keys, c.args, c.until = s, keys, args, until
+	c.request, c.until = r, until
 	c.timer.Reset(limit)
 	if !l.put(c) {
 		return rueidis.RedisMessage{}, errClosed
@@ -161,7 +175,7 @@ func notSent(why error) error {
 
 // post sends a command and does not wait.
 func (l *lanes) post(keys []string, args ...string) {
-	l.put(&call{keys: keys, args: args, until: time.Now().Add(minLimit), done: make(chan struct{}, 1)})
+	l.put(&call{request: request{keys: keys, args: args}, until: time.Now().Add(minLimit), done: make(chan struct{}, 1)})
 }
 
 func (l *lanes) put(c *call) bool {
@@ -206,7 +220,7 @@ func (l *lanes) alone() *lane {
 
 // inline sends one request in the goroutine of its caller, who would otherwise pay for two changes of goroutine. When ctx
 // ends meanwhile, the connection is cut.
-func (ln *lane) inline(ctx context.Context, until time.Time, s *script, keys, args []string) (rueidis.RedisMessage, error) {
+func (ln *lane) inline(ctx context.Context, until time.Time, r request) (rueidis.RedisMessage, error) {
 	defer ln.l.wg.Done()
 	defer ln.free()
 	conn, err := ln.connect()
@@ -217,11 +231,8 @@ func (ln *lane) inline(ctx context.Context, until time.Time, s *script, keys, ar
 	if ctx.Done() != nil {
 		stop = context.AfterFunc(ctx, ln.drop)
 	}
-	c := &call{script: s, keys: keys, args: args, done: make(chan struct{}, 1)}
-	live := []*call{c}
-	for tries := 0; len(live) > 0; tries++ {
-		live = ln.exchange(bound{context.Background(), until}, conn, live, tries)
-	}
+	c := &call{request: r, done: make(chan struct{}, 1)}
+	ln.converse(until, conn, []*call{c})
 	stop()
 	if c.err != nil && ctx.Err() != nil && !isNotDone(c.err) {
 		return rueidis.RedisMessage{}, fmt.Errorf("redis: %w", context.Cause(ctx))
@@ -324,66 +335,161 @@ func (ln *lane) send(batch []*call) {
 	if latest := time.Now().Add(maxLimit); until.After(latest) {
 		until = latest
 	}
-	for tries := 0; len(live) > 0; tries++ {
-		live = ln.exchange(bound{context.Background(), until}, conn, live, tries)
+	ln.converse(until, conn, live)
+}
+
+// converse sends calls until all are answered: those for which the quick script was not enough, or which the server does
+// not know the script of, are sent again.
+func (ln *lane) converse(until time.Time, conn rueidis.CoreClient, live []*call) {
+	x := exchange{bound: bound{context.Background(), until}, missing: map[*script]int{}}
+	for len(live) > 0 {
+		live = x.send(conn, live)
+		if x.broken {
+			ln.drop()
+			for _, c := range live {
+				c.finish(rueidis.RedisMessage{}, notSent(errors.New("the connection was lost")))
+			}
+			return
+		}
 	}
 }
 
-// exchange sends calls and answers those that the server wants again, now with their scripts.
-func (ln *lane) exchange(ctx context.Context, conn rueidis.CoreClient, live []*call, tries int) (again []*call) {
-	cmds := make([]rueidis.Completed, 0, len(live)+4)
+type exchange struct {
+	bound   bound
+	missing map[*script]int // how often the server did not know a script
+	broken  bool
+	again   []*call
+}
+
+// batch is one command of a pipeline: one call, or many that share a quick script.
+type batch struct {
+	script *script
+	calls  []*call
+	quick  bool
+}
+
+// abreast is how many calls a quick script serves at once: enough to make the cost of a script small, few enough not to
+// keep the server from others for long.
+const abreast = 64
+
+func (x *exchange) send(conn rueidis.CoreClient, live []*call) []*call {
 	b := conn.B()
-	if tries > 0 { // the server lost the scripts, or never had them
-		loaded := map[*script]bool{}
-		for _, c := range live {
-			if !loaded[c.script] {
-				loaded[c.script] = true
-				cmds = append(cmds, b.ScriptLoad().Script(c.script.body).Build())
-			}
+	var cmds []rueidis.Completed
+	for s, n := range x.missing {
+		if n > 0 {
+			cmds = append(cmds, b.ScriptLoad().Script(s.body).Build())
 		}
 	}
 	skip := len(cmds)
-	for _, c := range live {
-		cmds = append(cmds, c.command(b))
+	batches := batches(live)
+	for _, t := range batches {
+		cmds = append(cmds, t.command(b))
 	}
-	broken := false
-	for i, r := range conn.DoMulti(ctx, cmds...)[skip:] {
-		c := live[i]
-		msg, err := r.ToMessage()
-		if err == nil || rueidis.IsRedisNil(err) {
-			c.finish(msg, nil)
-			continue
-		}
-		refusal, ok := rueidis.IsRedisErr(err)
-		switch {
-		case !ok:
-			broken = true
-			c.finish(msg, fmt.Errorf("redis: %w", err))
-		case refusal.IsNoScript() && c.script != nil && tries < 3:
-			if c.state.Load() != left {
-				again = append(again, c)
-			}
-		default:
-			// After a fail-over a Sentinel's client knows the new primary, but this connection is still the old one's.
-			broken = broken || code(refusal.Error()) == "READONLY"
-			c.finish(msg, refused(refusal))
-		}
+	x.again = nil
+	for i, r := range conn.DoMulti(x.bound, cmds...)[skip:] {
+		x.answer(batches[i], r)
 	}
-	if broken {
-		ln.drop()
-		for _, c := range again {
-			c.finish(rueidis.RedisMessage{}, notSent(errors.New("the connection was lost")))
-		}
-		return nil
-	}
-	return again
+	return x.again
 }
 
-func (c *call) command(b rueidis.Builder) rueidis.Completed {
-	if c.script == nil {
+func batches(live []*call) []*batch {
+	out := make([]*batch, 0, len(live))
+	open := map[*script]*batch{}
+	for _, c := range live {
+		if c.quick == nil {
+			out = append(out, &batch{script: c.script, calls: []*call{c}})
+			continue
+		}
+		t := open[c.quick.script]
+		if t == nil || len(t.calls) == abreast {
+			t = &batch{script: c.quick.script, quick: true}
+			open[c.quick.script] = t
+			out = append(out, t)
+		}
+		t.calls = append(t.calls, c)
+	}
+	return out
+}
+
+func (t *batch) command(b rueidis.Builder) rueidis.Completed {
+	c := t.calls[0]
+	if t.script == nil {
 		return b.Arbitrary(c.args[0]).Keys(c.keys...).Args(c.args[1:]...).Build()
 	}
-	return b.Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
+	if !t.quick {
+		return b.Evalsha().Sha1(t.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
+	}
+	cmd := b.Evalsha().Sha1(t.script.sha).Numkeys(int64(len(t.calls) * len(c.quick.keys))).Key(c.quick.keys...)
+	for _, o := range t.calls[1:] {
+		cmd = cmd.Key(o.quick.keys...)
+	}
+	args := cmd.Arg(c.quick.args...)
+	for _, o := range t.calls[1:] {
+		args = args.Arg(o.quick.args...)
+	}
+	return args.Build()
+}
+
+func (x *exchange) answer(t *batch, r rueidis.RedisResult) {
+	msg, err := r.ToMessage()
+	if rueidis.IsRedisNil(err) {
+		err = nil
+	}
+	refusal, refusing := rueidis.IsRedisErr(err)
+	switch {
+	case err == nil && t.quick:
+		x.quickly(t, msg)
+	case err == nil:
+		t.calls[0].finish(msg, nil)
+	case refusing && refusal.IsNoScript() && t.script != nil && x.missing[t.script] < 3:
+		x.missing[t.script]++
+		for _, c := range t.calls {
+			if c.state.Load() != left {
+				x.again = append(x.again, c)
+			}
+		}
+	case refusing:
+		// After a fail-over a Sentinel's client knows the new primary, but this connection is still the old one's.
+		x.broken = x.broken || code(refusal.Error()) == "READONLY"
+		t.finish(refused(refusal))
+	default:
+		x.broken = true
+		t.finish(fmt.Errorf("redis: %w", err))
+	}
+}
+
+// quickly hands out the answers of a quick script.
+func (x *exchange) quickly(t *batch, msg rueidis.RedisMessage) {
+	all, err := msg.ToArray()
+	if err != nil || len(all) != len(t.calls) {
+		t.finish(fmt.Errorf("redis: %d answers to %d requests: %w", len(all), len(t.calls), err))
+		return
+	}
+	for i, c := range t.calls {
+		m := all[i]
+		refusal, refusing := rueidis.IsRedisErr(m.Error())
+		n, _ := m.ToInt64()
+		s, notText := m.ToString()
+		switch {
+		case refusing:
+			c.finish(m, refused(refusal))
+		case n == 2:
+			c.args, c.quick = c.quick.rest, nil
+			x.again = append(x.again, c)
+		case notText == nil && s == "":
+			if c.quick = nil; c.state.Load() != left {
+				x.again = append(x.again, c)
+			}
+		default:
+			c.finish(m, nil)
+		}
+	}
+}
+
+func (t *batch) finish(err error) {
+	for _, c := range t.calls {
+		c.finish(rueidis.RedisMessage{}, err)
+	}
 }
 
 func (c *call) finish(msg rueidis.RedisMessage, err error) {

@@ -34,8 +34,8 @@ type person struct {
 const (
 	whoLife    = 15 * time.Minute // of the key
 	whoRefresh = 5 * time.Minute
-	whoAgain   = 10 * time.Second // before a client that was not described is looked up again
-	whoMost    = 10_000           // descriptions kept in memory
+	whoAgain   = time.Second // before a client that was not described is looked up again
+	whoMost    = 10_000      // descriptions kept in memory
 )
 
 func newPeople(l *lanes) *people {
@@ -97,8 +97,8 @@ func (p *people) write(client string, who driver.Holder) {
 
 // ask says who the clients of these owner strings are, and whether all of them are pawl's. What it does not know yet it
 // asks the store; who cannot be found out counts as a stranger.
-func (p *people) ask(ctx context.Context, owners ...string) (map[string]driver.Holder, bool) {
-	out := make(map[string]driver.Holder, len(owners))
+func (p *people) ask(ctx context.Context, owners ...string) (map[string]person, bool) {
+	out := make(map[string]person, len(owners))
 	all := true
 	var look []string
 	now := time.Now()
@@ -113,12 +113,12 @@ func (p *people) ask(ctx context.Context, owners ...string) (map[string]driver.H
 			continue
 		}
 		if s := p.ours[c]; s != nil {
-			out[c] = s.who
+			out[c] = person{who: s.who, pawl: true}
 		} else if k, ok := p.known[c]; ok && now.Before(k.until) {
-			out[c] = k.who
+			out[c] = k
 			all = all && k.pawl
 		} else {
-			out[c] = driver.Holder{}
+			out[c] = person{}
 			look = append(look, c)
 		}
 	}
@@ -142,7 +142,7 @@ func (p *people) ask(ctx context.Context, owners ...string) (map[string]driver.H
 		clear(p.known)
 	}
 	for i, c := range look {
-		out[c] = found[i].who
+		out[c] = found[i]
 		all = all && found[i].pawl
 		if !found[i].until.IsZero() {
 			p.known[c] = found[i]
@@ -152,7 +152,7 @@ func (p *people) ask(ctx context.Context, owners ...string) (map[string]driver.H
 }
 
 func (p *people) lookup(ctx context.Context, client string) person {
-	msg, err := p.lanes.run(ctx, minLimit, nil, []string{whoPrefix + client}, []string{"GET"})
+	msg, err := p.lanes.run(ctx, minLimit, request{keys: []string{whoPrefix + client}, args: []string{"GET"}})
 	if err != nil {
 		return person{}
 	}

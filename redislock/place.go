@@ -67,12 +67,16 @@ func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 		listening = d.ear.listens(append(p.channels, wakePrefix+client(p.r.ID))...)
 	}
 	g, held, err := p.attempt(ctx, span)
+	if held != nil || p.inLine {
+		d.busy.note(p.k.main)
+	}
 	if held == nil {
 		if err == nil {
 			p.end()
 		}
 		return g, err
 	}
+	p.inLine = p.r.Wait
 	people, ours := d.people.ask(ctx, held.owners...)
 	deaf := false
 	if p.r.Wait {
@@ -105,11 +109,11 @@ func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 }
 
 // refusal makes the error of a taken name.
-func (p *place) refusal(h *held, people map[string]driver.Holder, deaf bool) error {
+func (p *place) refusal(h *held, people map[string]person, deaf bool) error {
 	e := &driver.HeldError{Remaining: h.remaining, Ahead: h.ahead, Again: h.again}
 	if len(h.owners) > 0 && h.owners[0] != "?" && h.holders > 0 {
 		e.By = holder(p.r.Kind, p.r.Name, h.owners[0])
-		e.By.Who = people[client(h.owners[0])]
+		e.By.Who = people[client(h.owners[0])].who
 		e.By.Remaining = h.remaining
 		e.By.Value = h.value
 	}
@@ -205,9 +209,13 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 		}
 	}
 	before := p.open
-	p.open, p.inLine = true, p.inLine || r.Wait
+	p.open = true
 	sent := driver.Now()
-	msg, err := p.d.lanes.run(ctx, r.TTL, s, keys, args)
+	req := request{script: s, keys: keys, args: args}
+	if r.Kind == driver.Exclusive && span == 1 && counter == nil && !p.d.lanes.cluster && !p.d.busy.lately(k.main) {
+		req.quick = &quick{script: locksScript, keys: []string{k.main, k.due(), k.lock(), k.token()}, args: []string{r.ID, ttl}}
+	}
+	msg, err := p.d.lanes.run(ctx, r.TTL, req)
 	if err != nil {
 		if isNotDone(err) {
 			p.open = before

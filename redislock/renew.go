@@ -78,7 +78,7 @@ func (d *Driver) renew(ctx context.Context, hs []driver.Hold, errs []error) {
 	if len(asked) == 0 {
 		return
 	}
-	msg, err := d.lanes.run(ctx, max(limit, minLimit), renewScript, keys, args)
+	msg, err := d.lanes.run(ctx, max(limit, minLimit), request{script: renewScript, keys: keys, args: args})
 	answer := ""
 	if err == nil {
 		answer, err = msg.ToString()

@@ -16,6 +16,8 @@ type script struct {
 }
 
 var (
+	locksScript     = load("locks")
+	unlocksScript   = load("unlocks")
 	lockScript      = load("lock")
 	fairScript      = load("fair")
 	unlockScript    = load("unlock")

@@ -44,7 +44,7 @@ if redis.call('ZSCORE', set, ARGV[9]) then
     redis.call('ZADD', set, 'XX', 'GT', ms + ttl + 1, ARGV[8 + i])
     redis.call('ZADD', ours, 'XX', 'GT', ms + ttl + 1, id .. '/' .. i)
   end
-  return {'again', redis.call('HGET', held, id) or reserve(id, 1)}
+  return {'again', redis.call('HGET', held, id) or reserve(1)}
 end
 
 -- Who is ahead in line goes first; those that fit and were not called yet are called.
@@ -77,7 +77,7 @@ if need <= v then
     redis.call('PEXPIRE', sem, left)
     redis.call('PEXPIRE', set, left)
   end
-  local first = reserve(id, 1)
+  local first = reserve(1)
   redis.call('HSET', held, id, first)
   redis.call('PEXPIRE', held, ttl + day)
   redis.call('PEXPIRE', ours, ttl + day)

@@ -1,7 +1,7 @@
 -- The part that all attempts for a plain lock share: a hash with one field, the owner.
 
 local function take()
-  local first = reserve(id, span)
+  local first = reserve(span)
   if kind == '' then
     redis.call('HSET', lock, id, '1')
   else
@@ -28,7 +28,7 @@ local function busy()
   for _, f in ipairs(redis.call('HKEYS', lock)) do
     if f == id then
       if redis.call('PTTL', lock) < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
-      return {'again', reserved(id) or reserve(id, 1)}
+      return {'again', select(3, recorded()) or reserve(1)}
     end
     if f == 'done' then return {'done', redis.call('PTTL', lock), redis.call('HGET', lock, 'done')} end
     if string.find(f, ':', 1, true) then owners[#owners + 1] = f end

@@ -14,9 +14,7 @@ else
   there = redis.pcall('HEXISTS', lock, ARGV[1]) == 1 and (what ~= 'read' or redis.call('EXISTS', third) == 1)
 end
 if not there then return 0 end
-local record = redis.call('GET', token) or '0 0 '
-if above(ARGV[2], string.match(record, '%d+')) then
-  redis.call('SET', token, ARGV[2] .. '+' .. string.match(record, ' .*$'), 'PX', lifetime(ARGV[2]))
-end
+local last, _, first = recorded()
+if not last or above(ARGV[2], last) then record(ARGV[2], '+', first or '0') end
 if what == 'fenced' and above(ARGV[2], redis.call('GET', third) or '0') then redis.call('SET', third, ARGV[2]) end
 return 1

@@ -16,12 +16,12 @@ end
 
 local function take(mode)
   if write then
-    local first = reserve(id, span)
+    local first = reserve(span)
     redis.call('HSET', lock, 'mode', 'write', me, '1')
     redis.call('PEXPIRE', lock, ttl)
     return first
   end
-  local first = reserve(id, 1)
+  local first = reserve(1)
   if not mode then redis.call('DEL', held) end
   redis.call('HSET', lock, 'mode', 'read', id, '1')
   redis.call('SET', hold, '1', 'PX', ttl)
@@ -41,9 +41,9 @@ if type(mode) == 'table' and idle(lock) then mode = false end
 if type(mode) == 'table' or not mode and redis.call('EXISTS', lock) == 1 then return {'mismatch', family(lock)} end
 if mode and redis.call('HEXISTS', lock, me) == 1 then
   stretch(lock)
-  if write then return {'again', reserved(id) or reserve(id, 1)} end
+  if write then return {'again', select(3, recorded()) or reserve(1)} end
   redis.call('SET', hold, '1', 'PX', ttl)
-  return {'again', redis.call('HGET', held, id) or reserve(id, 1)}
+  return {'again', redis.call('HGET', held, id) or reserve(1)}
 end
 
 local function writes(m) return string.sub(m, -6) == ':write' end

@@ -1,43 +1,23 @@
 -- Ends a hold of a plain lock, an election or a once, or gives up a place for it, and lets the next one in.
 -- KEYS 1 lock, 2 line, 3 due, 4 token, then for plain locks 5 queue, 6 queue deadlines
--- ARGV 1 id, 2 its token or "", 3 the last token used if that is another one or "", 4 channel, then unless all are none
---      5 kind, 6 ms to keep or "", 7 result, 8 "1" to leave a place, 9 ms to refuse requests of id that are still on their
---      way or ""
+-- ARGV 1 id, 2 its token or "", 3 the last token used or "", 4 channel, 5 kind, 6 ms to keep or "", 7 result, 8 "1" to leave a
+--      place or "2" if the hold was ended already, 9 ms to refuse requests of id that are still on their way or ""
 -- Replies 1 if the hold was there, else 0.
-local id, keep, leave, late = ARGV[1], ARGV[6] or '', ARGV[8] or '', ARGV[9] or ''
-
-local record = ARGV[2] ~= '' and redis.call('GET', KEYS[4])
-if record and (ARGV[3] ~= '' or record ~= ARGV[2] .. ' ' .. ARGV[2] .. ' ' .. id) then
-  local function less(a, b) return #a < #b or #a == #b and a < b end
-  local last, rest, first, owner = string.match(record, '^(%S+)( (%d+) (.*))$')
-  if owner == id then
-    if ARGV[2] ~= first then return 0 end
-    -- The next tokens begin behind the last one used, unless others were given out or it was raised since.
-    local used = ARGV[3] ~= '' and ARGV[3] or ARGV[2]
-    if used ~= last and not string.find(last, '+', 1, true) and less(used, last) and not less(used, first) and
-      redis.pcall('HEXISTS', KEYS[1], id) == 1 then
-      redis.call('SET', KEYS[4], used .. rest, 'KEEPTTL')
-    end
-  end
-end
-
-local mine
-if keep == '' then
-  mine = redis.pcall('HDEL', KEYS[1], id) == 1
-  if leave == '' and mine and KEYS[5] and redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[5]) == 0 then
-    redis.call('PUBLISH', ARGV[4], '0')
-    return 1
-  end
-  if leave == '' and not mine and late == '' then return 0 end
-else
-  mine = redis.pcall('HEXISTS', KEYS[1], id) == 1
-  if not mine then return 0 end
-end
-
 local lock, line, due, token, queue, qdue = unpack(KEYS)
-local channel, kind = ARGV[4], ARGV[5] or ''
+local id, channel, kind, keep, how = ARGV[1], ARGV[4], ARGV[5], ARGV[6], ARGV[8]
 local time = redis.call('TIME')
-local grace = kind == 'leader' and 1000 or 30
+local grace, counter = kind == 'leader' and 1000 or 30, nil
+--@ token
+
+local mine = redis.pcall('HEXISTS', lock, id) == 1
+if mine and ARGV[2] ~= '' then
+  local last, sign, first = recorded()
+  if first and first ~= ARGV[2] then return 0 end
+  -- The next tokens begin behind the last one used, unless it was raised since.
+  if first and sign == ' ' and not above(first, ARGV[3]) and above(last, ARGV[3]) then record(ARGV[3], ' ', first) end
+end
+if not mine and how == '' and ARGV[9] == '' then return 0 end
+
 --@ line
 --@ queue
 
@@ -75,11 +55,19 @@ local function free()
   redis.call('PUBLISH', channel, '0')
 end
 
-if leave == '1' then
+if how == '1' then
   drop(id)
   if queue and redis.call('ZREM', qdue, id) == 1 then redis.call('LREM', queue, 0, id) end
 end
-if late ~= '' then refuse(id, late) end
+if ARGV[9] ~= '' then refuse(id, ARGV[9]) end
+if how == '2' then
+  for _, f in ipairs(redis.pcall('HKEYS', lock)) do
+    if string.find(f, ':', 1, true) then return 1 end -- somebody has it by now
+  end
+  redis.call('DEL', lock)
+  free()
+  return 1
+end
 if not mine then
   if redis.call('EXISTS', lock) == 0 and redis.call('EXISTS', line, queue or line) > 0 then free() end
   return 0

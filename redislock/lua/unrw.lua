@@ -8,7 +8,8 @@ local lock, line, due, token, held, hold = unpack(KEYS)
 local id, channel, grace, write, base = ARGV[1], ARGV[5], tonumber(ARGV[6]), ARGV[9] == '1', ARGV[10]
 local keep = ARGV[4] ~= '' and ARGV[4]
 local me = write and id .. ':write' or id
-local time = redis.call('TIME')
+local time, counter = redis.call('TIME'), nil
+--@ token
 --@ line
 
 local function writes(m) return string.sub(m, -6) == ':write' end
@@ -44,9 +45,7 @@ if type(count) == 'table' then count = false end
 if count and ARGV[2] ~= '' then
   local first
   if write then
-    local owner
-    first, owner = string.match(redis.call('GET', token) or '', '^%S+ (%d+) (.*)$')
-    if owner ~= id then first = nil end
+    first = select(3, recorded())
   else
     first = redis.call('HGET', held, id)
   end
@@ -68,11 +67,8 @@ end
 
 if write then
   if ARGV[3] ~= '' then
-    local last, rest, first, owner = string.match(redis.call('GET', token) or '', '^(%d+)( (%d+) (.*))$')
-    local l = ARGV[3]
-    if owner == id and (#l < #last or #l == #last and l < last) and (#l > #first or #l == #first and l >= first) then
-      redis.call('SET', token, l .. rest, 'KEEPTTL')
-    end
+    local last, sign, first = recorded()
+    if first and sign == ' ' and not above(first, ARGV[3]) and above(last, ARGV[3]) then record(ARGV[3], ' ', first) end
   end
   redis.call('HDEL', lock, me)
   if keep then
