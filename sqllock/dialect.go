@@ -76,6 +76,7 @@ func tables(o Options) map[string]string {
 		"line":      o.Table + "_line",
 		"line_name": o.Table + "_line_name",
 		"line_call": o.Table + "_line_call",
+		"process":   o.Table + "_process",
 		"state":     o.Table + "_state",
 	}
 }

@@ -202,6 +202,9 @@ func (d *Driver) Attach(ctx context.Context, r driver.Request) (driver.Grant, er
 
 // Raise makes token the largest one given out for a name.
 func (d *Driver) Raise(ctx context.Context, h driver.Hold, token int64) error {
+	if token > largestToken {
+		return fmt.Errorf("sqllock: the token %d is too large: at most %d is allowed: %w", token, int64(largestToken), driver.ErrInvalid)
+	}
 	return d.do(ctx, "raise", h.TTL, func(b *batch) error {
 		n, err := b.exec("raise", d.stored(h.Name), h.ID, h.Token, b.now, token)
 		if err != nil {

@@ -19,17 +19,24 @@ func turnOf(h driver.Hold) time.Duration {
 	return 50 * time.Millisecond
 }
 
+// A driver with places in line says every beatEvery that it is alive. Without a word for processLives it is dead to the
+// others, and its places with it.
 const (
-	waiterLives = 30 * time.Second // without a sign of life from its process
-	beatEvery   = 10 * time.Second
+	processLives = 10 * time.Second
+	beatEvery    = 2 * time.Second
 )
+
+func (b *batch) beat() error {
+	_, err := b.exec("beat", b.d.process, b.now+processLives.Microseconds())
+	return err
+}
 
 // waiter is one row of a line.
 type waiter struct {
 	seq    int64
 	id     string
 	turn   int64 // µs
-	until  int64
+	until  int64 // its process is dead from then on
 	callAt sql.NullInt64
 }
 
@@ -108,7 +115,10 @@ func (b *batch) join(p *place) (ahead int, err error) {
 	if _, err = b.row("ahead", []any{p.name, seq}, &ahead); err != nil || in || !p.r.Wait {
 		return ahead, err
 	}
-	_, err = b.exec("join", p.name, p.r.ID, b.d.process, p.turn.Microseconds(), b.now+waiterLives.Microseconds())
+	if err := b.beat(); err != nil {
+		return 0, err
+	}
+	_, err = b.exec("join", p.name, p.r.ID, b.d.process, p.turn.Microseconds())
 	return ahead, err
 }
 

@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -82,6 +83,9 @@ func (b *batch) try(p *place, span int) (lockRow, error) {
 		return row, b.refuse(p, &driver.HeldError{Remaining: b.left(next.callAt.Int64 + next.turn)})
 	}
 	token := max(row.last+1, b.state.floor+1, b.wall)
+	if token > largestToken {
+		return row, fmt.Errorf("sqllock: the tokens of %q are used up: somebody raised them: %w", p.r.Name, driver.ErrInvalid)
+	}
 	row = lockRow{
 		found: true, kind: p.r.Kind, id: p.r.ID,
 		token: token, last: token + int64(max(span, 1)) - 1, least: token,
@@ -93,6 +97,12 @@ func (b *batch) try(p *place, span int) (lockRow, error) {
 	}
 	return row, b.granted(p)
 }
+
+// Tokens are microseconds since 1970, or a little more. These bounds keep sums of them far from the end of an int64.
+const (
+	largestToken = 1 << 61
+	widestSpan   = 1 << 40
+)
 
 // refuse puts p in line if it will wait, and completes the answer.
 func (b *batch) refuse(p *place, held *driver.HeldError) error {
@@ -112,7 +122,7 @@ func (b *batch) refuse(p *place, held *driver.HeldError) error {
 const lookAgain = time.Minute
 
 func (b *batch) renew(h driver.Hold) (bool, error) {
-	n, err := b.exec("renew", b.d.stored(h.Name), h.ID, h.Token, b.now, b.after(wholeMillis(h.TTL)))
+	n, err := b.exec("renew", b.d.stored(h.Name), h.ID, h.Token, b.now, b.after(wholeMillis(min(h.TTL, longestTTL))))
 	return n == 1, err
 }
 
@@ -145,7 +155,7 @@ const keptID = "kept/"
 const survivesPowerLoss = 5 * time.Second
 
 func (b *batch) keep(name []byte, row lockRow, keep time.Duration) error {
-	keep = min(wholeMillis(keep), longestTTL)
+	keep = wholeMillis(min(keep, longestTTL))
 	row.id = keptID + strings.TrimPrefix(row.id, keptID)
 	row.until, row.kept = b.after(keep), b.wall+keep.Microseconds()
 	if keep >= survivesPowerLoss {

@@ -67,21 +67,16 @@ func (d *Driver) prepareFile(ctx context.Context) error {
 	if err := d.CreateSchema(ctx); err != nil {
 		return err
 	}
-	// Whoever may only read would learn it at the first lock, which is too late.
-	err = d.retry(ctx, func() error {
-		b, err := d.begin()
-		if err == nil {
-			b.tx.Rollback()
-		}
-		return err
-	})
-	if err != nil && ctx.Err() != nil && d.dialect.fault(err).again {
-		return nil // somebody writes, so the file can be written
+	// Whoever may only read would learn it at the first lock, which is too late. If another program is writing just now,
+	// this one may write as well.
+	b, err := d.begin()
+	if err == nil {
+		return b.tx.Rollback()
 	}
-	if err != nil {
-		return d.hinted(err)
+	if d.dialect.fault(err).again {
+		return nil
 	}
-	return nil
+	return d.hinted(err)
 }
 
 func (d *Driver) hinted(err error) error {

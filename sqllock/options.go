@@ -10,7 +10,8 @@ import (
 // Options change what [New] and [Open] do. nil, and the zero value of each field, mean the default. Two clients share
 // locks if all their options are equal.
 type Options struct {
-	// Table is the name of the table that holds the locks. Its companions are called Table_line and Table_state.
+	// Table is the name of the table that holds the locks. Its companions are called Table_line, Table_process and
+	// Table_state.
 	// Default: pawl_lock.
 	Table string
 

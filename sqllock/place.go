@@ -32,6 +32,9 @@ func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 	if p.left || p.running != nil {
 		return g, fmt.Errorf("sqllock: this place was given up, or its last attempt had no answer: enter anew: %w: %w", driver.ErrNotDone, driver.ErrInvalid)
 	}
+	if int64(span) > widestSpan {
+		return g, fmt.Errorf("sqllock: %d tokens at once are too many: at most %d are allowed: %w", span, int64(widestSpan), driver.ErrInvalid)
+	}
 	var row lockRow
 	running, err := p.d.start(ctx, "try", p.r.TTL, func(b *batch) (err error) {
 		row, err = b.try(p, span)

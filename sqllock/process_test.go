@@ -35,6 +35,7 @@ var children = map[string]func(args []string) error{
 	"count": childCount,
 	"pass":  childPass,
 	"cycle": childCycle,
+	"open":  childOpen,
 }
 
 type child struct {

@@ -26,13 +26,17 @@ CREATE TABLE IF NOT EXISTS {line} (
 	id      TEXT    NOT NULL,           -- of the hold that is asked for
 	process TEXT    NOT NULL,           -- of the driver that waits
 	turn    INTEGER NOT NULL,           -- how long the name is kept for it once it is called
-	until   INTEGER NOT NULL,           -- the waiter is dead from then on, unless its process says otherwise
 	call_at INTEGER                     -- its turn begins then; NULL: not yet known
 ) STRICT;
 
 CREATE INDEX IF NOT EXISTS {line_name} ON {line} (name, seq);
 
 CREATE INDEX IF NOT EXISTS {line_call} ON {line} (process, call_at);
+
+CREATE TABLE IF NOT EXISTS {process} (
+	id    TEXT    NOT NULL PRIMARY KEY, -- of a driver that waits
+	until INTEGER NOT NULL              -- it is dead from then on, and its waiters with it, unless it says otherwise
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE IF NOT EXISTS {state} (
 	one     INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
@@ -67,6 +71,9 @@ DELETE FROM {lock} WHERE kept <= ?1;
 -- name: reboot_line
 DELETE FROM {line};
 
+-- name: reboot_process
+DELETE FROM {process};
+
 -- name: lock
 SELECT kind, id, token, last, least, until, since, kept, label, host, pid, note FROM {lock} WHERE name = ?1;
 
@@ -87,10 +94,11 @@ UPDATE {lock} SET last = MAX(last, ?5), least = MAX(least, ?5)
 WHERE name = ?1 AND id = ?2 AND (token = ?3 OR ?3 = 0) AND until > ?4;
 
 -- name: join
-INSERT INTO {line} (name, id, process, turn, until) VALUES (?1, ?2, ?3, ?4, ?5);
+INSERT INTO {line} (name, id, process, turn) VALUES (?1, ?2, ?3, ?4);
 
 -- name: front
-SELECT seq, id, turn, until, call_at FROM {line} WHERE name = ?1 ORDER BY seq LIMIT 2;
+SELECT w.seq, w.id, w.turn, COALESCE(p.until, 0), w.call_at FROM {line} AS w LEFT JOIN {process} AS p ON p.id = w.process
+WHERE w.name = ?1 ORDER BY w.seq LIMIT 2;
 
 -- name: place
 SELECT seq, call_at FROM {line} WHERE name = ?1 AND id = ?2;
@@ -108,13 +116,16 @@ UPDATE {line} SET call_at = NULL WHERE name = ?1 AND call_at IS NOT NULL;
 DELETE FROM {line} WHERE seq = ?1;
 
 -- name: beat
-UPDATE {line} SET until = ?2 WHERE process = ?1;
+INSERT INTO {process} (id, until) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET until = ?2;
 
 -- name: sweep_some
 SELECT name, until, last FROM {lock} WHERE name > ?1 ORDER BY name LIMIT ?2;
 
 -- name: sweep_line
-DELETE FROM {line} WHERE until <= ?1;
+DELETE FROM {line} WHERE process NOT IN (SELECT id FROM {process} WHERE until > ?1);
+
+-- name: sweep_process
+DELETE FROM {process} WHERE until <= ?1;
 
 -- name: see_calls
 SELECT id, call_at FROM {line} WHERE process = ?1 AND call_at IS NOT NULL;
@@ -126,13 +137,14 @@ WHERE w.process = ?1 ORDER BY w.seq;
 -- name: see_lock
 SELECT COALESCE(l.kind, 0), COALESCE(l.id, ''), COALESCE(l.token, 0), COALESCE(l.last, 0), COALESCE(l.least, 0),
 	COALESCE(l.until, 0), COALESCE(l.since, 0), COALESCE(l.kept, 0), COALESCE(l.label, ''), COALESCE(l.host, ''),
-	COALESCE(l.pid, 0), COALESCE(l.note, ''), (SELECT COUNT(*) FROM {line} AS w WHERE w.name = ?1 AND w.until > ?3)
+	COALESCE(l.pid, 0), COALESCE(l.note, ''),
+	(SELECT COUNT(*) FROM {line} AS w JOIN {process} AS p ON p.id = w.process WHERE w.name = ?1 AND p.until > ?3)
 FROM {state} AS s LEFT JOIN {lock} AS l ON l.name = ?1 AND l.until > ?3
 WHERE s.one = 1 AND s.boot = ?2;
 
 -- name: see_locks
 SELECT l.kind, l.id, l.token, l.last, l.least, l.until, l.since, l.kept, l.label, l.host, l.pid, l.note,
-	(SELECT COUNT(*) FROM {line} AS w WHERE w.name = l.name AND w.until > ?2), l.name
+	(SELECT COUNT(*) FROM {line} AS w JOIN {process} AS p ON p.id = w.process WHERE w.name = l.name AND p.until > ?2), l.name
 FROM {state} AS s JOIN {lock} AS l ON l.until > ?2
 WHERE s.one = 1 AND s.boot = ?1 AND l.name >= ?3 AND l.name > ?4 AND (?5 IS NULL OR l.name < ?5)
 ORDER BY l.name LIMIT ?6;

@@ -59,8 +59,10 @@ func (b *batch) reboot() error {
 	if _, err := b.exec("reboot_locks", b.wall); err != nil {
 		return err
 	}
-	if _, err := b.exec("reboot_line"); err != nil {
-		return err
+	for _, statement := range []string{"reboot_line", "reboot_process"} {
+		if _, err := b.exec(statement); err != nil {
+			return err
+		}
 	}
 	s := &b.state
 	*s = state{version: layout, boot: b.boot, floor: max(s.floor, s.horizon, last), horizon: s.horizon, cursor: []byte{}, changed: true}
@@ -135,6 +137,9 @@ func (b *batch) sweep() error {
 		}
 	}
 	b.forget(last)
-	_, err = b.exec("sweep_line", b.now)
+	if _, err := b.exec("sweep_line", b.now); err != nil {
+		return err
+	}
+	_, err = b.exec("sweep_process", b.now)
 	return err
 }

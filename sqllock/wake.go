@@ -143,7 +143,7 @@ type pace struct {
 const (
 	firstPause = 50 * time.Microsecond
 	busyPause  = time.Millisecond
-	lastPause  = 50 * time.Millisecond
+	lastPause  = 20 * time.Millisecond
 	farAway    = 1000 * time.Hour
 )
 
@@ -153,7 +153,7 @@ func (p *pace) written() {
 
 func (p *pace) looked(now time.Time, news bool) {
 	p.last, p.next = now, now.Add(farAway)
-	if p.pause = max(2*p.pause, firstPause); news || p.pause > lastPause {
+	if p.pause = max(4*p.pause, firstPause); news || p.pause > lastPause {
 		p.pause = 0
 		return
 	}
@@ -291,10 +291,7 @@ func (w *waker) snapshot() map[string]*place {
 	return maps.Clone(w.places)
 }
 
-// beat says that the places of this driver are alive. Nobody waits for the answer.
+// beat says that this driver is alive. Nobody waits for the answer.
 func (w *waker) beat() {
-	w.d.queue.post(&op{done: make(chan struct{}), run: func(b *batch) error {
-		_, err := b.exec("beat", w.d.process, b.now+waiterLives.Microseconds())
-		return err
-	}})
+	w.d.queue.post(&op{done: make(chan struct{}), run: (*batch).beat})
 }

@@ -1,0 +1,260 @@
+package sqllock_test
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"modernc.org/sqlite"
+
+	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/sqllock"
+)
+
+// counted is SQLite with a counter of the statements that it runs.
+type counted struct {
+	sqldriver.Connector
+	n *atomic.Int64
+}
+
+type countedConn struct {
+	sqldriver.Conn
+	n *atomic.Int64
+}
+
+type countedStmt struct {
+	sqldriver.Stmt
+	n *atomic.Int64
+}
+
+func (c counted) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	return countedConn{conn, c.n}, err
+}
+
+func (c countedConn) BeginTx(ctx context.Context, opts sqldriver.TxOptions) (sqldriver.Tx, error) {
+	return c.Conn.(sqldriver.ConnBeginTx).BeginTx(ctx, opts)
+}
+
+func (c countedConn) PrepareContext(ctx context.Context, query string) (sqldriver.Stmt, error) {
+	s, err := c.Conn.(sqldriver.ConnPrepareContext).PrepareContext(ctx, query)
+	return countedStmt{s, c.n}, err
+}
+
+func (s countedStmt) ExecContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Result, error) {
+	s.n.Add(1)
+	return s.Stmt.(sqldriver.StmtExecContext).ExecContext(ctx, args)
+}
+
+func (s countedStmt) QueryContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	s.n.Add(1)
+	return s.Stmt.(sqldriver.StmtQueryContext).QueryContext(ctx, args)
+}
+
+// newCounted makes a driver whose statements are counted.
+func newCounted(t *testing.T, file string) (*sqllock.Driver, *atomic.Int64) {
+	t.Helper()
+	connector, err := sqlite.NewConnector("file:" + file + "?_journal_mode=WAL&_txlock=immediate&_synchronous=NORMAL")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := new(atomic.Int64)
+	db := sql.OpenDB(counted{connector, n})
+	t.Cleanup(func() { db.Close() })
+	return newOn(t, db, nil), n
+}
+
+// A thousand waiters for a thousand names cost a statement a second and three goroutines, and the renewals of those who
+// hold the names wake nobody.
+func TestIdleWaiters(t *testing.T) {
+	const crowd = 1000
+	file := newFile(t)
+	holder := open(t, file)
+	d, statements := newCounted(t, file)
+	var holds []driver.Hold
+	var mu sync.Mutex
+	each(t, crowd, func(i int) error {
+		a, err := ask(context.Background(), holder, fmt.Sprint("name ", i), time.Hour, false)
+		if err != nil {
+			return err
+		}
+		if err := a.get(context.Background()); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		holds = append(holds, a.Hold)
+		return nil
+	})
+	before := runtime.NumGoroutine()
+	news := make([]*asker, crowd)
+	each(t, crowd, func(i int) (err error) {
+		if news[i], err = ask(context.Background(), d, fmt.Sprint("name ", i), time.Hour, true); err != nil {
+			return err
+		}
+		if _, err := news[i].place.Try(context.Background(), 1); !errors.Is(err, driver.ErrHeld) {
+			return fmt.Errorf("Try for a held name: %v", err)
+		}
+		return nil
+	})
+	settle(t, "goroutines", func() bool { return runtime.NumGoroutine() <= before+4 })
+
+	time.Sleep(200 * time.Millisecond) // what the refusals themselves made to look at
+	begun, from := time.Now(), statements.Load()
+	time.Sleep(2 * time.Second)
+	t.Logf("%d waiters: %.1f statements/s, %d goroutines", crowd,
+		float64(statements.Load()-from)/time.Since(begun).Seconds(), runtime.NumGoroutine()-before)
+	begun, from = time.Now(), statements.Load()
+	const renewals = 4
+	for range renewals {
+		time.Sleep(500 * time.Millisecond)
+		for _, err := range holder.Renew(within(t, soon), holds[:100]) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n, took := statements.Load()-from, time.Since(begun)
+	t.Logf("and with %.1f transactions/s of another process: %.1f statements/s", renewals/took.Seconds(), float64(n)/took.Seconds())
+	// One a second; up to 8 looks after each transaction of another process; every two seconds a transaction of 6
+	// statements that says that we are alive, and the looks after it.
+	if limit := int64(took.Seconds()*(2+7+4)+10) + renewals*8; n > limit {
+		t.Errorf("%d statements in %v, at most %d are right", n, took, limit)
+	}
+	for i, a := range news {
+		select {
+		case <-a.news:
+			t.Errorf("waiter %d was woken by the renewals of others", i)
+		default:
+		}
+	}
+	each(t, crowd, func(i int) error { return news[i].place.Leave(context.Background()) })
+	if n := count(t, file, "SELECT COUNT(*) FROM pawl_lock_line"); n != 0 {
+		t.Errorf("%d rows are left in line after all have left", n)
+	}
+	// With nobody in line, the goroutines and the watch end by themselves.
+	settle(t, "goroutines without waiters", func() bool { return runtime.NumGoroutine() <= before })
+	from = statements.Load()
+	time.Sleep(1500 * time.Millisecond)
+	if n := statements.Load() - from; n != 0 {
+		t.Errorf("%d statements with nobody in line", n)
+	}
+}
+
+func each(t *testing.T, n int, f func(i int) error) {
+	t.Helper()
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = f(i) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func settle(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(soon); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			buf := make([]byte, 1<<20)
+			t.Fatalf("%s: not settled after %v\n%s", what, soon, buf[:runtime.Stack(buf, true)])
+		}
+	}
+}
+
+// What waits when a driver is closed leaves no goroutine behind.
+func TestCloseLeavesNothing(t *testing.T) {
+	file := newFile(t)
+	before := runtime.NumGoroutine()
+	d := open(t, file)
+	mustGet(t, d, "x", driver1m)
+	waiter := mustAsk(t, d, "x", driver1m)
+	if _, err := waiter.place.Try(within(t, soon), 1); !errors.Is(err, driver.ErrHeld) {
+		t.Fatal(err)
+	}
+	ticks, err := d.Watch(context.Background(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case _, ok := <-ticks:
+		if ok {
+			t.Error("a watch ticked at Close")
+		}
+	case <-time.After(soon):
+		t.Error("Close did not end a watch")
+	}
+	if _, err := d.Watch(context.Background(), "x"); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("Watch after Close: %v", err)
+	}
+	settle(t, "goroutines after Close", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// A waiter that was called and does not come costs the others its turn and no more; those behind it come in order.
+func TestDeadWaiters(t *testing.T) {
+	t.Parallel()
+	file := newFile(t)
+	d := open(t, file)
+	holder := mustGet(t, d, "x", driver1m)
+	var dead []*sqllock.Driver
+	for range 3 {
+		gone := open(t, file)
+		if _, err := mustAsk(t, gone, "x", driver1m).place.Try(within(t, soon), 1); !errors.Is(err, driver.ErrHeld) {
+			t.Fatal(err)
+		}
+		dead = append(dead, gone)
+	}
+	a := mustAsk(t, d, "x", driver1m)
+	if _, err := a.place.Try(within(t, soon), 1); !errors.Is(err, driver.ErrHeld) {
+		t.Fatal(err)
+	}
+	for _, gone := range dead {
+		gone.Close()
+	}
+	released := time.Now()
+	mustRelease(t, d, holder)
+	if err := a.get2(within(t, soon)); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("got in %v after the release, behind %d dead waiters", time.Since(released), len(dead))
+	if n := count(t, file, "SELECT COUNT(*) FROM pawl_lock_line"); n != 0 {
+		t.Errorf("%d dead waiters are still in line", n)
+	}
+}
+
+// Where the system cannot report changes, the file is looked at instead.
+func TestPollFile(t *testing.T) {
+	t.Parallel()
+	file := newFile(t)
+	if err := os.WriteFile(file, []byte("a"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	news, stop := sqllock.PollFile(file)
+	select {
+	case <-news:
+		t.Error("news without a change")
+	case <-time.After(100 * time.Millisecond):
+	}
+	if err := os.WriteFile(file+"-wal", []byte("b"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-news:
+	case <-time.After(soon):
+		t.Error("a change was not noticed")
+	}
+	stop()
+}
