@@ -180,66 +180,84 @@ type ending struct {
 	keep   time.Duration // how long the name stays taken
 	result string        // of a Once
 	leave  bool          // also leave the line
+	begun  bool          // the hold was ended, but nobody was let in yet
 	refuse time.Duration // how long to refuse requests of this ID that come later
 }
 
 // end carries out an ending. It answers whether there was a hold.
 func (d *Driver) end(ctx context.Context, e ending) (bool, error) {
 	h, k := e.hold, d.keys(e.hold.Name)
-	leave := ""
-	if e.leave {
-		leave = "1"
-	}
 	if d.opts.Fenced && h.Kind.Family() == driver.Exclusive {
-		e.last = 0 // the counter is Redisson's
+		e.last = h.Token // the counter is Redisson's
 	}
-	limit := max(h.TTL, minLimit)
-	common := []string{leave, millis(e.refuse)}
-	var s *script
-	var keys, args []string
-	switch h.Kind {
-	case driver.Read, driver.Write:
-		s = unrwScript
-		keys = []string{k.main, k.line(), k.due(), k.token(), k.held(), k.readHold(h.ID)}
-		write := ""
-		if h.Kind == driver.Write {
-			write = "1"
-		}
-		args = append([]string{h.ID, number(h.Token), number(e.last), millis(e.keep), k.rwChannel(), millis(grace(h.Kind))}, common...)
-		args = append(args, write, k.base)
-	case driver.Permits:
-		s = unpermitsScript
-		keys = []string{k.main, k.set(), k.line(), k.due(), k.held(), k.permits()}
-		names := permitNames(h.ID, max(h.Permits, 1))
-		args = append([]string{h.ID, number(h.Token), strconv.Itoa(len(names)), millis(e.keep), k.semChannel(), millis(grace(h.Kind))}, common...)
-		args = append(args, names...)
-		if e.keep > 0 {
-			args = append(args, permitNames(h.ID+":kept", len(names))...)
-		}
-	case driver.Leader, driver.Once:
-		s = unlockScript
-		keys = []string{k.lock(), k.line(), k.due(), k.token()}
-		args = []string{h.ID, number(h.Token), number(e.last), k.watch(), h.Kind.String()}
-	default:
-		s = unlockScript
-		keys = []string{k.main, k.line(), k.due(), k.token(), k.queue(), k.queueDue()}
-		args = []string{h.ID, number(h.Token), number(e.last), k.lockChannel(), h.Kind.String()}
-	}
-	r := request{script: s, keys: keys, args: args}
-	if s == unlockScript {
-		r.args = append(append(args, millis(e.keep), e.result), common...)
-	}
+	var r request
 	if h.Kind == driver.Exclusive && h.Token != 0 && e.last == h.Token && e.keep <= 0 && !e.leave && !d.lanes.cluster && !d.busy.lately(k.main) {
-		r.quick = &quick{script: unlocksScript, keys: []string{k.main, k.due(), k.queue(), k.token()},
-			args: []string{h.ID, number(h.Token), k.lockChannel()},
-			rest: []string{h.ID, "", "", k.lockChannel(), h.Kind.String(), "", "", "2", ""}}
+		r.quick = &quick{
+			script: unlocksScript,
+			keys:   []string{k.main, k.due(), k.queue(), k.token()},
+			args:   []string{h.ID, number(h.Token), k.lockChannel()},
+			whole: func(begun bool) request {
+				e.begun = begun
+				return e.request(k)
+			},
+		}
+	} else {
+		r = e.request(k)
 	}
-	msg, err := d.lanes.run(ctx, limit, r)
+	msg, err := d.lanes.run(ctx, max(h.TTL, minLimit), r)
 	if err != nil {
 		return false, err
 	}
 	n, err := msg.AsInt64()
 	return n == 1, err
+}
+
+// request ends a hold or a place, whatever goes on at its name.
+func (e ending) request(k keys) request {
+	h := e.hold
+	how, late := "", millis(e.refuse)
+	switch {
+	case e.begun:
+		how = "2"
+	case e.leave:
+		how = "1"
+	}
+	args := []string{h.ID, number(h.Token), number(e.last), millis(e.keep)}
+	switch h.Kind {
+	case driver.Read, driver.Write:
+		write := ""
+		if h.Kind == driver.Write {
+			write = "1"
+		}
+		return request{
+			script: unrwScript,
+			keys:   []string{k.main, k.line(), k.due(), k.token(), k.held(), k.readHold(h.ID)},
+			args:   append(args, k.rwChannel(), millis(grace(h.Kind)), how, late, write, k.base),
+		}
+	case driver.Permits:
+		names := permitNames(h.ID, max(h.Permits, 1))
+		args[2] = strconv.Itoa(len(names))
+		args = append(append(args, k.semChannel(), millis(grace(h.Kind)), how, late), names...)
+		if e.keep > 0 {
+			args = append(args, permitNames(h.ID+":kept", len(names))...)
+		}
+		return request{
+			script: unpermitsScript,
+			keys:   []string{k.main, k.set(), k.line(), k.due(), k.held(), k.permits()},
+			args:   args,
+		}
+	case driver.Leader, driver.Once:
+		return request{
+			script: unlockScript,
+			keys:   []string{k.lock(), k.line(), k.due(), k.token()},
+			args:   append(args, k.watch(), h.Kind.String(), e.result, how, late),
+		}
+	}
+	return request{
+		script: unlockScript,
+		keys:   []string{k.main, k.line(), k.due(), k.token(), k.queue(), k.queueDue()},
+		args:   append(args, k.lockChannel(), h.Kind.String(), e.result, how, late),
+	}
 }
 
 // grace is how long a place that was called has to come before the next one may.

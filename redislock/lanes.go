@@ -74,15 +74,15 @@ func dedicate(client rueidis.Client) func() dedicated {
 type request struct {
 	script     *script // nil: args[0] is a command
 	keys, args []string
-	quick      *quick // asked first, if there is one
+	quick      *quick // asked instead at first, if there is one
 }
 
 // quick is the usual case of a request, which a script carries out for many at once. Its answer is "" if the case was
-// another one (nothing was done, and the request itself follows), and 2 if the request follows with the arguments rest.
+// another one (nothing was done), and 2 if it was begun only; then the whole request follows.
 type quick struct {
 	script     *script
 	keys, args []string
-	rest       []string
+	whole      func(begun bool) request
 }
 
 // call is one request on its way. Whoever made it waits for done, or leaves.
@@ -231,8 +231,11 @@ func (ln *lane) inline(ctx context.Context, until time.Time, r request) (rueidis
 	if ctx.Done() != nil {
 		stop = context.AfterFunc(ctx, ln.drop)
 	}
-	c := &call{request: r, done: make(chan struct{}, 1)}
-	ln.converse(until, conn, []*call{c})
+	c := &call{request: r}
+	if !ln.single(until, conn, c) {
+		c.done = make(chan struct{}, 1)
+		ln.converse(until, conn, []*call{c})
+	}
 	stop()
 	if c.err != nil && ctx.Err() != nil && !isNotDone(c.err) {
 		return rueidis.RedisMessage{}, fmt.Errorf("redis: %w", context.Cause(ctx))
@@ -336,6 +339,40 @@ func (ln *lane) send(batch []*call) {
 		until = latest
 	}
 	ln.converse(until, conn, live)
+}
+
+// single sends one call and answers it, or leaves the rest to converse.
+func (ln *lane) single(until time.Time, conn rueidis.CoreClient, c *call) bool {
+	t := batch{script: c.script, calls: []*call{c}}
+	if c.quick != nil {
+		t.script, t.quick = c.quick.script, true
+	}
+	c.msg, c.err = conn.Do(bound{context.Background(), until}, t.command(conn.B())).ToMessage()
+	if rueidis.IsRedisNil(c.err) {
+		c.err = nil
+	}
+	refusal, refusing := rueidis.IsRedisErr(c.err)
+	switch {
+	case c.err == nil && t.quick:
+		all, err := c.msg.ToArray()
+		if err == nil && len(all) == 1 {
+			c.msg, c.err = reading(all[0])
+			return c.err != nil || !c.expand(c.msg)
+		}
+		c.err = fmt.Errorf("redis: an unknown answer: %w", err)
+	case c.err == nil:
+	case refusing && refusal.IsNoScript():
+		return false
+	case refusing:
+		if code(refusal.Error()) == "READONLY" {
+			ln.drop()
+		}
+		c.err = refused(refusal)
+	default:
+		ln.drop()
+		c.err = fmt.Errorf("redis: %w", c.err)
+	}
+	return true
 }
 
 // converse sends calls until all are answered: those for which the quick script was not enough, or which the server does
@@ -466,24 +503,39 @@ func (x *exchange) quickly(t *batch, msg rueidis.RedisMessage) {
 		return
 	}
 	for i, c := range t.calls {
-		m := all[i]
-		refusal, refusing := rueidis.IsRedisErr(m.Error())
-		n, _ := m.ToInt64()
-		s, notText := m.ToString()
-		switch {
-		case refusing:
-			c.finish(m, refused(refusal))
-		case n == 2:
-			c.args, c.quick = c.quick.rest, nil
+		switch msg, err := reading(all[i]); {
+		case err != nil:
+			c.finish(msg, err)
+		case !c.expand(msg):
+			c.finish(msg, nil)
+		case c.state.Load() != left || msg.IsInt64():
 			x.again = append(x.again, c)
-		case notText == nil && s == "":
-			if c.quick = nil; c.state.Load() != left {
-				x.again = append(x.again, c)
-			}
-		default:
-			c.finish(m, nil)
 		}
 	}
+}
+
+// reading separates the answers of a quick script from its errors.
+func reading(msg rueidis.RedisMessage) (rueidis.RedisMessage, error) {
+	if refusal, ok := rueidis.IsRedisErr(msg.Error()); ok {
+		return rueidis.RedisMessage{}, refused(refusal)
+	}
+	return msg, nil
+}
+
+// expand turns a quick request into the whole one, if the answer asks for that.
+func (c *call) expand(msg rueidis.RedisMessage) bool {
+	if msg.IsInt64() {
+		if n, _ := msg.ToInt64(); n != 2 {
+			return false
+		}
+		c.request = c.quick.whole(true)
+		return true
+	}
+	if s, err := msg.ToString(); err != nil || s != "" {
+		return false
+	}
+	c.request = c.quick.whole(false)
+	return true
 }
 
 func (t *batch) finish(err error) {

@@ -165,56 +165,24 @@ type held struct {
 // attempt asks the store once. Exactly one of the three is the answer: a grant, a *held, an error.
 func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, error) {
 	r, k := &p.r, p.k
-	wait := ""
-	if r.Wait {
-		wait = "1"
+	fenced := p.d.counter(k, r.Kind) != nil
+	if fenced || r.Kind.Shared() {
+		span = 1 // Redisson counts one by one, and nobody hands on a share
 	}
-	counter := p.d.counter(k, r.Kind)
-	if counter != nil {
-		span = 1 // Redisson counts one by one
-	}
-	ttl, g := millis(r.TTL), millis(grace(r.Kind))
-	var s *script
-	var keys, args []string
-	switch r.Kind {
-	case driver.Read, driver.Write:
-		write := ""
-		if r.Kind == driver.Write {
-			write = "1"
-		} else {
-			span = 1
+	var req request
+	if r.Kind == driver.Exclusive && span == 1 && !fenced && !p.d.lanes.cluster && !p.d.busy.lately(k.main) {
+		req.quick = &quick{
+			script: locksScript,
+			keys:   []string{k.main, k.due(), k.lock(), k.token()},
+			args:   []string{r.ID, millis(r.TTL)},
+			whole:  func(bool) request { return p.request(1) },
 		}
-		s = rwScript
-		keys = []string{k.main, k.line(), k.due(), k.lock(), k.token(), k.held(), k.readHold(r.ID), k.set()}
-		args = []string{r.ID, ttl, strconv.Itoa(span), wait, g, millis(rwBeat), write}
-	case driver.Permits:
-		span = 1
-		s = permitsScript
-		keys = []string{k.main, k.set(), k.line(), k.due(), k.lock(), k.token(), k.held(), k.permits()}
-		args = []string{r.ID, ttl, wait, g, millis(longBeat), strconv.Itoa(r.Permits), strconv.Itoa(r.Limit), k.semChannel()}
-		args = append(args, permitNames(r.ID, r.Permits)...)
-	case driver.Fair:
-		s = fairScript
-		keys = append([]string{k.main, k.queue(), k.queueDue(), k.line(), k.due(), k.lock(), k.token(), k.set()}, counter...)
-		args = []string{r.ID, ttl, strconv.Itoa(span), wait, millis(fairBeat), k.lockChannel()}
-	default:
-		s = lockScript
-		keys = append([]string{k.main, k.line(), k.due(), k.lock(), k.token(), k.set()}, counter...)
-		args = []string{r.ID, ttl, strconv.Itoa(span)}
-		if r.Kind != driver.Exclusive {
-			keys[0], keys[3] = k.lock(), k.main
-			args = append(args, wait, r.Kind.String(), string(r.Value))
-		} else if r.Wait {
-			args = append(args, wait)
-		}
+	} else {
+		req = p.request(span)
 	}
 	before := p.open
 	p.open = true
 	sent := driver.Now()
-	req := request{script: s, keys: keys, args: args}
-	if r.Kind == driver.Exclusive && span == 1 && counter == nil && !p.d.lanes.cluster && !p.d.busy.lately(k.main) {
-		req.quick = &quick{script: locksScript, keys: []string{k.main, k.due(), k.lock(), k.token()}, args: []string{r.ID, ttl}}
-	}
 	msg, err := p.d.lanes.run(ctx, r.TTL, req)
 	if err != nil {
 		if isNotDone(err) {
@@ -227,6 +195,54 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 		return p.answer(msg, sent)
 	}
 	return p.granted(msg, sent, span)
+}
+
+// request asks for the hold, whatever goes on at its name.
+func (p *place) request(span int) request {
+	r, k := &p.r, p.k
+	wait := ""
+	if r.Wait {
+		wait = "1"
+	}
+	ttl, g, n := millis(r.TTL), millis(grace(r.Kind)), strconv.Itoa(span)
+	switch r.Kind {
+	case driver.Read, driver.Write:
+		write := ""
+		if r.Kind == driver.Write {
+			write = "1"
+		}
+		return request{
+			script: rwScript,
+			keys:   []string{k.main, k.line(), k.due(), k.lock(), k.token(), k.held(), k.readHold(r.ID), k.set()},
+			args:   []string{r.ID, ttl, n, wait, g, millis(rwBeat), write},
+		}
+	case driver.Permits:
+		args := []string{r.ID, ttl, wait, g, millis(longBeat), strconv.Itoa(r.Permits), strconv.Itoa(r.Limit), k.semChannel()}
+		return request{
+			script: permitsScript,
+			keys:   []string{k.main, k.set(), k.line(), k.due(), k.lock(), k.token(), k.held(), k.permits()},
+			args:   append(args, permitNames(r.ID, r.Permits)...),
+		}
+	case driver.Fair:
+		keys := []string{k.main, k.queue(), k.queueDue(), k.line(), k.due(), k.lock(), k.token(), k.set()}
+		return request{
+			script: fairScript,
+			keys:   append(keys, p.d.counter(k, r.Kind)...),
+			args:   []string{r.ID, ttl, n, wait, millis(fairBeat), k.lockChannel()},
+		}
+	case driver.Leader, driver.Once:
+		return request{
+			script: lockScript,
+			keys:   []string{k.lock(), k.line(), k.due(), k.main, k.token(), k.set()},
+			args:   []string{r.ID, ttl, n, wait, r.Kind.String(), string(r.Value)},
+		}
+	}
+	keys := []string{k.main, k.line(), k.due(), k.lock(), k.token(), k.set()}
+	return request{
+		script: lockScript,
+		keys:   append(keys, p.d.counter(k, r.Kind)...),
+		args:   []string{r.ID, ttl, n, wait, "", ""},
+	}
 }
 
 func (p *place) granted(msg rueidis.RedisMessage, sent driver.Instant, span int) (driver.Grant, *held, error) {

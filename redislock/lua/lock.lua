@@ -4,7 +4,7 @@
 -- Replies the first token, or {"again", token}, {"held", pttl, again, ahead, owners, value}, {"done", pttl, result},
 -- {"mismatch", family}, {"gone"}.
 local lock, line, due, other, token, set, counter = unpack(KEYS)
-local id, ttl, span, kind, value = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5] or '', ARGV[6]
+local id, ttl, span, kind, value = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5], ARGV[6]
 local grace, beat = kind == 'leader' and 1000 or 30, 300000
 local time = redis.call('TIME')
 --@ token

@@ -1,10 +1,10 @@
 -- Ends a hold of a plain lock, an election or a once, or gives up a place for it, and lets the next one in.
 -- KEYS 1 lock, 2 line, 3 due, 4 token, then for plain locks 5 queue, 6 queue deadlines
--- ARGV 1 id, 2 its token or "", 3 the last token used or "", 4 channel, 5 kind, 6 ms to keep or "", 7 result, 8 "1" to leave a
+-- ARGV 1 id, 2 its token or "", 3 the last token used or "", 4 ms to keep or "", 5 channel, 6 kind, 7 result, 8 "1" to leave a
 --      place or "2" if the hold was ended already, 9 ms to refuse requests of id that are still on their way or ""
 -- Replies 1 if the hold was there, else 0.
 local lock, line, due, token, queue, qdue = unpack(KEYS)
-local id, channel, kind, keep, how = ARGV[1], ARGV[4], ARGV[5], ARGV[6], ARGV[8]
+local id, keep, channel, kind, how = ARGV[1], ARGV[4], ARGV[5], ARGV[6], ARGV[8]
 local time = redis.call('TIME')
 local grace, counter = kind == 'leader' and 1000 or 30, nil
 --@ token
