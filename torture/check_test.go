@@ -125,10 +125,17 @@ func (l *ledger) checkLines() {
 // checkWake checks that no waiter sleeps beside a free name.
 func (l *ledger) checkWake(r driver.Record, procs []*proc) {
 	now := time.Now()
-	waits := false
+	waits, calm := false, true
 	for _, p := range procs {
-		if since, calm := p.wire.calm(); !calm || p.cut() || now.Sub(since) < wakeBound {
-			continue
+		// A place in line that its owner can neither use nor leave stays there for its TTL, in front of others.
+		bound := wakeBound
+		if p.closing() {
+			bound = pawl.DefaultTTL + time.Second
+		}
+		since, quiet := p.wire.calm()
+		if !quiet || p.cut() || now.Sub(since) < bound {
+			calm = false
+			break
 		}
 		believes, asks := false, false
 		for _, x := range l.leases {
@@ -141,7 +148,7 @@ func (l *ledger) checkWake(r driver.Record, procs []*proc) {
 	}
 	f := l.free[r.Name]
 	switch {
-	case !waits || len(r.Holds) > 0:
+	case !calm || !waits || len(r.Holds) > 0:
 		delete(l.free, r.Name)
 	case f == nil || f.grants != l.grants[r.Name]:
 		l.free[r.Name] = &freeSince{now, l.grants[r.Name]}

@@ -504,7 +504,7 @@ func (m *machine) finish() {
 		}
 	}
 	for _, p := range m.procs {
-		p.wire.late.Wait()
+		p.wire.settle()
 	}
 	time.Sleep(2*pawl.DefaultTTL + wakeBound)
 	synctest.Wait()

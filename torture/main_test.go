@@ -30,7 +30,7 @@ func bubble(t *testing.T, f func(w *world)) {
 		f(w)
 		for _, p := range w.procs {
 			p.client.Close()
-			p.wire.late.Wait()
+			p.wire.settle()
 		}
 		if s := w.ledger.report(100); s != "" {
 			t.Error(s)

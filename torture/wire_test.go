@@ -26,7 +26,6 @@ type wire struct {
 	out    int       // calls that a fault has delayed
 	faulty time.Time // when the last fault was over; zero: there was none
 	ended  chan struct{}
-	late   sync.WaitGroup
 }
 
 var (
@@ -98,6 +97,19 @@ func (w *wire) calm() (time.Time, bool) {
 	return w.faulty, w.out == 0 && len(w.every) == 0
 }
 
+// settle returns when no request is on its way any more.
+func (w *wire) settle() {
+	for {
+		w.mu.Lock()
+		out := w.out
+		w.mu.Unlock()
+		if out == 0 {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
 func (w *wire) take(method string) fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,11 +178,11 @@ func send[T any](w *wire, ctx context.Context, ttl time.Duration, method string,
 	if f.Before > 0 {
 		arrives := time.Now().Add(f.Before)
 		if err := w.wait(ctx, f.Before); err != nil {
-			w.late.Go(func() {
+			go func() {
 				defer w.done(f)
 				time.Sleep(time.Until(arrives))
 				do(context.WithoutCancel(ctx))
-			})
+			}()
 			return none, err
 		}
 	}
