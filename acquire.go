@@ -79,6 +79,10 @@ func (t *target) acquire(ctx context.Context, try bool) (*Lease, error) {
 		return t.take(ctx, try)
 	}
 	begin := driver.Now()
+	if above := t.above(ctx); above != nil && !try {
+		t.c.events.emit(&t.c.opts, Event{Op: OutOfOrder, Name: t.name,
+			Err: invalid("%q comes before %q in the order of locks, which this context already holds", t.name, above.Name())})
+	}
 	l, err := t.take(ctx, try)
 	ev := Event{Op: Acquired, Name: t.name, Token: l.Token(), Took: driver.Now().Sub(begin), Err: err}
 	if err != nil {
@@ -283,8 +287,8 @@ func (c *core) contend(ctx context.Context, w *waiter, try bool) (*Lease, error)
 				c.settle(con)
 			}
 			w.con = nil
-			if ctx.Err() == nil && (!certain || errors.Is(err, driver.ErrNotDone)) {
-				// The store failed, not the caller: those behind would only find that out one by one.
+			if ctx.Err() == nil && (!certain || errors.Is(err, driver.ErrNotDone) || errors.Is(err, driver.ErrDone)) {
+				// The answer is about the store or the name, not the caller: those behind would only get it one by one.
 				for o := w.ln.head; o != nil; o = o.next {
 					if !o.leading {
 						o.fail(wrap("lock", o.t.name, err))
@@ -302,7 +306,7 @@ func (c *core) contend(ctx context.Context, w *waiter, try bool) (*Lease, error)
 				c.settle(con)
 				w.con = nil
 			}
-			wait = pause/2 + rand.N(pause)
+			wait = jitter(pause)
 			pause = min(2*pause, maxPause)
 		}
 		c.mu.Unlock()
@@ -384,6 +388,14 @@ func recheck(e *driver.HeldError) time.Duration {
 		return e.Remaining + time.Millisecond + rand.N(10*time.Millisecond)
 	}
 	return maxRecheck - rand.N(maxRecheck/4)
+}
+
+// jitter spreads d by half of it in both directions.
+func jitter(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return d/2 + rand.N(d)
 }
 
 const (

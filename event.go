@@ -24,6 +24,10 @@ const (
 	Failed   Op = "failed"   // a Lock or TryLock ended with Err
 	Released Op = "released" // a lease was unlocked; Err if the store did not confirm it
 	Lost     Op = "lost"     // a lease was lost, for the reason in Err
+
+	OutOfOrder Op = "out of order" // a lock was asked for that comes before one which its context already holds: a deadlock can follow
+	Overrun    Op = "overrun"      // a leader still works a TTL after it was asked to stop
+	JobFailed  Op = "job failed"   // a scheduled function answered Err
 )
 
 // events hands Events to one callback, in order, on a goroutine that lives while there are any.

@@ -60,7 +60,7 @@ func (c *core) admit(g *grant, ln *line) {
 	g.ln = ln
 	ln.live++
 	switch g.hold.Kind {
-	case driver.Exclusive, driver.Write, driver.Once:
+	case driver.Exclusive, driver.Write, driver.Once, driver.Leader:
 		ln.writer = g
 	case driver.Read:
 		ln.reader = g

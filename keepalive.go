@@ -203,6 +203,5 @@ func (c *core) renew(gs []*grant, holds []driver.Hold, limit time.Duration) {
 
 // retryRenewal is the jittered pause before a failed renewal is tried again.
 func retryRenewal(ttl time.Duration) time.Duration {
-	d := min(max(ttl/20, 2*time.Millisecond), time.Second)
-	return d/2 + rand.N(d)
+	return jitter(min(max(ttl/20, 2*time.Millisecond), time.Second))
 }

@@ -50,6 +50,15 @@ func (l *Lease) Token() int64 {
 	return l.token
 }
 
+// ID is the store's name of the hold under the lease, unique for each time that the store was asked: leases that were
+// handed over in this process share it, and differ by Token. It is for logs, and for guards that tell two holds apart.
+func (l *Lease) ID() string {
+	if l == nil {
+		return ""
+	}
+	return l.g.hold.ID
+}
+
 // Deadline is the instant at which the lease is lost unless it is renewed before.
 func (l *Lease) Deadline() time.Time {
 	if l == nil {

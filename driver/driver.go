@@ -192,6 +192,13 @@ type Raiser interface {
 	Raise(ctx context.Context, h Hold, token int64) error
 }
 
+// Named is optional: which store this is.
+type Named interface {
+	// Store names the store and the namespace in it, the same in every process that uses them and without secrets, such as
+	// "redis 10.0.0.4:6379/0 app:". It orders the locks of several stores; it does no I/O.
+	Store() string
+}
+
 // Record is what a store knows about a name.
 type Record struct {
 	Name    string
