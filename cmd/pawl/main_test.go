@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) != "pawl" {
 		flag.Parse()
 		flag.Set("test.parallel", "12") // these tests wait for other processes and for time to pass
+		os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	}
 	testscript.Main(m, map[string]func(){
 		"pawl": func() { os.Exit(cli.Main(os.Args[1:])) },
@@ -38,6 +39,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))
 			e.Setenv("SHELL", "/bin/sh")
+			e.Setenv("GORACE", os.Getenv("GORACE"))
 			return os.Mkdir(filepath.Join(e.WorkDir, "home"), 0o700)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -21,7 +21,8 @@ import (
 //	group N    the command's process group; 0: there is none, only pid
 //	pid N      the command's first process
 //	kill T     kill at T of Now unless a later line says otherwise; 0: never
-//	bye        the group is gone, nothing is left to do
+//
+// Once the group is gone the supervisor ends its guard by SIGKILL.
 type guard struct {
 	pid int
 	w   *os.File
@@ -114,8 +115,6 @@ func runGuard(in io.Reader, out io.Writer) int {
 				pid = int(o.n)
 			case o.word == "kill":
 				killAt = o.n
-			case o.word == "bye":
-				return 0
 			}
 		case <-tick.C:
 			if killAt != 0 && Now() >= killAt {

@@ -75,12 +75,8 @@ func (p *Process) run(started chan<- error) {
 	signal.Notify(news, syscall.SIGCHLD)
 	defer signal.Stop(news)
 	if err := p.start(); err != nil {
-		if p.pid != 0 { // the gate has ended, or is about to
-			for {
-				if _, werr := unix.Wait4(p.pid, nil, 0, nil); werr != unix.EINTR {
-					break
-				}
-			}
+		if p.pid != 0 {
+			wait(p.pid) // the gate
 			close(p.ended)
 		}
 		started <- err
@@ -96,12 +92,12 @@ func (p *Process) run(started chan<- error) {
 			if !p.alive() {
 				return
 			}
-			// What is left of the group are not all children of ours: look again.
+			// Of most that is left we are the parent, or will be. Of the rest nothing tells us.
 			t := time.NewTimer(pause)
 			select {
 			case <-news:
 			case <-t.C:
-				pause = min(2*pause, 100*time.Millisecond)
+				pause = min(2*pause, time.Second)
 			}
 			t.Stop()
 		default:
@@ -342,7 +338,7 @@ func (p *Process) Lose() {
 	}
 }
 
-// Dismiss takes the terminal back and sends the guard home, once Gone is closed; before that it waits.
+// Dismiss takes the terminal back and ends the guard, once Gone is closed; before that it waits.
 func (p *Process) Dismiss() {
 	<-p.gone
 	p.Lose()
@@ -356,8 +352,7 @@ func (p *Process) Dismiss() {
 	p.atTTY = p.tty.ours()
 	p.tty.close()
 	if p.guard != nil {
-		p.guard.tell("bye", 0)
-		p.guard.w.Close()
+		unix.Kill(p.guard.pid, unix.SIGKILL) // nothing is left to guard
 	}
 }
 
@@ -368,11 +363,16 @@ func (p *Process) Close() {
 	g := p.guard
 	p.guard = nil
 	p.mu.Unlock()
-	if g == nil {
-		return
+	if g != nil {
+		wait(g.pid)
+		g.w.Close()
 	}
+}
+
+// wait waits for a child that has ended, or is about to.
+func wait(pid int) {
 	for {
-		if _, err := unix.Wait4(g.pid, nil, 0, nil); err != unix.EINTR {
+		if _, err := unix.Wait4(pid, nil, 0, nil); err != unix.EINTR {
 			return
 		}
 	}

@@ -69,6 +69,7 @@ file in your state directory, which locks among the processes of one machine.`,
 	f.BoolVar(&g.say.quiet, "quiet", false, "no messages except errors")
 	f.BoolVarP(&g.say.verbose, "verbose", "v", false, "more messages")
 	f.Var(&g.say.format, "log-format", "messages as text or json")
+	root.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.MarkFlagsMutuallyExclusive("quiet", "verbose")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if g.timeout <= 0 {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -62,7 +63,7 @@ func (p *printer) print(level slog.Level, text string) {
 	defer p.mu.Unlock()
 	p.clear()
 	if p.format == "json" {
-		slog.New(slog.NewJSONHandler(p.w, nil)).Log(nil, level, text)
+		slog.New(slog.NewJSONHandler(p.w, nil)).Log(context.Background(), level, text)
 		return
 	}
 	fmt.Fprintf(p.w, "pawl: %s\n", text)

@@ -42,7 +42,8 @@ type runOptions struct {
 	statusFD         int
 	noFork, close    bool
 
-	waits bool // --wait was given
+	waits  bool // --wait was given
+	graced bool // --kill-after was given
 }
 
 // shortestTTL is what a process can be supervised in: to start one and to kill one takes some milliseconds, on a busy
@@ -70,7 +71,7 @@ another may hold the lock. The lock is given back when the whole group has ended
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
-			o.waits = c.Flags().Changed("wait")
+			o.waits, o.graced = c.Flags().Changed("wait"), c.Flags().Changed("kill-after")
 			j, err := o.job(args, c.ArgsLenAtDash() == 0, g)
 			if err != nil {
 				return err
@@ -109,9 +110,13 @@ another may hold the lock. The lock is given back when the whole group has ended
 	f.IntVar(&o.statusFD, "status-fd", 0, "at the end, write what happened to descriptor `FD`, as JSON")
 	f.BoolVarP(&o.noFork, "no-fork", "F", false, "refused: a lease needs a living process that renews it")
 	f.BoolVarP(&o.close, "close", "o", false, "refused: the command has no descriptor that holds the lock")
-	for _, name := range []string{"print-lock", "status-fd"} {
-		f.Lookup(name).DefValue = "0" // 0 is no choice, and not shown
+	c.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 && !o.keyFromCommand {
+			return nil, cobra.ShellCompDirectiveNoFileComp // the NAME
+		}
+		return nil, cobra.ShellCompDirectiveDefault
 	}
+	c.RegisterFlagCompletionFunc("on-loss", cobra.FixedCompletions([]string{"term", "kill", "warn", "signal="}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
@@ -245,7 +250,7 @@ func (o *runOptions) check() error {
 // grace is the time between SIGTERM and SIGKILL. It must leave a lease room to be renewed in spite of a failed attempt.
 func (o *runOptions) grace() (d time.Duration, capped bool) {
 	switch most := o.ttl / 3; {
-	case o.killAfter == 0:
+	case !o.graced:
 		return min(5*time.Second, o.ttl/5), false
 	case o.killAfter > most:
 		return most, true

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -90,10 +91,16 @@ func (j *job) look(ctx context.Context, c *pawl.Client, said chan<- string) {
 	info, err := c.Inspect(ctx, j.name)
 	if err == nil && len(info.Holders) > 0 {
 		text += ": " + heldBy(info.Holders)
+		if pid := info.Holders[0].PID; pid != 0 && os.Getenv("PAWL_LOCK") == j.name && strings.HasSuffix(os.Getenv("PAWL_OWNER"), ":"+strconv.Itoa(pid)) {
+			text += " (under which this very pawl runs: it waits for itself)"
+		}
 	}
 	if err == nil && info.Waiters > 1 {
-		text += fmt.Sprintf(", %d others wait", info.Waiters-1)
-		text = strings.Replace(text, ", 1 others wait", ", 1 other waits", 1)
+		others := "1 other waits"
+		if n := info.Waiters - 1; n > 1 {
+			others = fmt.Sprintf("%d others wait", n)
+		}
+		text += ", " + others
 	}
 	said <- text
 }
