@@ -237,6 +237,24 @@ func (c *core) contend(ctx context.Context, w *waiter, try bool) (*Lease, error)
 	pause := minPause
 	for {
 		c.mu.Lock()
+		switch { // looked at under the same lock as trying is set: nobody hands w a lease once it asks the store
+		case w.lease != nil:
+			l := w.lease
+			c.mu.Unlock()
+			if ctx.Err() != nil {
+				c.tasks.run(func() { l.Unlock() })
+				return nil, c.gaveUp(ctx, w, w.held, false)
+			}
+			return l, nil
+		case w.err != nil:
+			c.quitLine(w)
+			c.mu.Unlock()
+			return nil, w.err
+		case ctx.Err() != nil:
+			c.quitLine(w)
+			c.mu.Unlock()
+			return nil, c.gaveUp(ctx, w, w.held, false)
+		}
 		con := w.con
 		if con == nil {
 			con = c.contender(w, !try)
@@ -322,26 +340,6 @@ func (c *core) contend(ctx context.Context, w *waiter, try bool) (*Lease, error)
 		case <-timer.C:
 		case <-ctx.Done():
 		}
-		c.mu.Lock()
-		switch {
-		case w.lease != nil:
-			l := w.lease
-			c.mu.Unlock()
-			if ctx.Err() != nil {
-				c.tasks.run(func() { l.Unlock() })
-				return nil, c.gaveUp(ctx, w, w.held, false)
-			}
-			return l, nil
-		case w.err != nil:
-			c.quitLine(w)
-			c.mu.Unlock()
-			return nil, w.err
-		case ctx.Err() != nil:
-			c.quitLine(w)
-			c.mu.Unlock()
-			return nil, c.gaveUp(ctx, w, w.held, false)
-		}
-		c.mu.Unlock()
 	}
 }
 

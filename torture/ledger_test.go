@@ -296,7 +296,7 @@ func (l *ledger) got(a *ask, pl *pawl.Lease, err error) *lease {
 	if x == nil {
 		return nil
 	}
-	if x.parent == nil {
+	if a.in == nil || a.in.token != x.token {
 		l.order(x)
 	}
 	l.alone(x)
@@ -320,8 +320,8 @@ func (l *ledger) lease(a *ask, pl *pawl.Lease) *lease {
 		l.complain("lease %d lives on %s, which was given back", x.n, x.hold.ID)
 	}
 	if a.in != nil && a.in.token == x.token {
-		// A lease that has just ended is passed over for the one that it re-entered.
-		for x.parent = a.in; x.parent.l.Err() != nil && x.parent.parent != nil; {
+		// A lease that has just ended is passed over for the one that it re-entered, if any.
+		for x.parent = a.in; x.parent != nil && x.parent.l.Err() != nil; {
 			x.parent = x.parent.parent
 		}
 	}
