@@ -208,7 +208,7 @@ func TestWaiterGetsTheLock(t *testing.T) {
 		holder, _ := s.hold(holds, "--reason", "shipping")
 		waiter := s.start("run", "x", "--", "sh", "-c", "date +%s%N >began")
 		eventually(t, "the waiter says whom it waits for", func() bool { return strings.Contains(waiter.err.String(), "waiting for") })
-		waiter.wantErr(fmt.Sprintf(`pawl: waiting for "x": held by `))
+		waiter.wantErr(`pawl: waiting for "x": held by `)
 		waiter.wantErr(fmt.Sprintf(`(pid %d, host `, holder.Process.Pid))
 		waiter.wantErr(`"shipping"`)
 		s.touch("go")
