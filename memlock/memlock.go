@@ -15,8 +15,8 @@
 //
 // # Testing with it
 //
-// [Driver.Expire] ends the holds of a name as if their TTL had run out, [Driver.Break] makes the store fail, and
-// [Driver.Calls] counts what was asked of it. No goroutine runs in the background, and no timer is left once a name is
+// [Driver.Expire] ends the holds of a name as if their TTL had run out, [Driver.Break] makes the store fail, [Driver.Wipe]
+// makes it lose its data, and [Driver.Calls] counts what was asked of it. No goroutine runs in the background, and no timer is left once a name is
 // free, so that a synctest bubble ends without Close.
 //
 // # Order
@@ -30,6 +30,7 @@ package memlock
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -49,18 +50,22 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver    = (*Driver)(nil)
-	_ driver.Inspector = (*Driver)(nil)
-	_ driver.Watcher   = (*Driver)(nil)
-	_ driver.Attacher  = (*Driver)(nil)
-	_ driver.Raiser    = (*Driver)(nil)
+	_ driver.Driver     = (*Driver)(nil)
+	_ driver.Inspector  = (*Driver)(nil)
+	_ driver.Watcher    = (*Driver)(nil)
+	_ driver.Attacher   = (*Driver)(nil)
+	_ driver.Raiser     = (*Driver)(nil)
+	_ driver.Incarnated = (*Driver)(nil)
 )
 
 var errClosed = fmt.Errorf("memlock: the driver is %w: %w", driver.ErrClosed, driver.ErrNotDone)
 
 // New makes an empty store and a driver for it.
 func New() *Driver {
-	return newDriver(&store{names: map[string]*record{}, watches: map[string]map[*watch]struct{}{}, ending: map[string]*ears{}})
+	return newDriver(&store{
+		names: map[string]*record{}, watches: map[string]map[*watch]struct{}{}, ending: map[string]*ears{},
+		life: life{id: rand.Text()},
+	})
 }
 
 func newDriver(s *store) *Driver { return &Driver{s: s, calls: map[string]int{}} }
@@ -95,7 +100,7 @@ func (d *Driver) Break(err error) {
 }
 
 // Calls says how often a method of d or of its places was called: "Enter", "Try", "Leave", "Renew", "Release", "Attach",
-// "Raise", "Inspect", "List", "Watch", "Close". Calls that failed count.
+// "Raise", "Inspect", "List", "Watch", "Incarnation", "Close". Calls that failed count.
 func (d *Driver) Calls(method string) int {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()

@@ -15,6 +15,7 @@ type store struct {
 	floor   int64              // the largest token of any forgotten name
 	watches map[string]map[*watch]struct{}
 	ending  map[string]*ears // by ID: holds that are over, and whose loss is being reported
+	life    life
 }
 
 // change runs one atomic step and reports afterwards.
