@@ -35,7 +35,9 @@ type batch struct {
 	tx *sql.Tx
 	moment
 	state   state
-	durable bool // the commit must survive a power loss before anybody hears of it
+	durable bool            // the commit must survive a power loss before anybody hears of it
+	rings   map[string]bool // the drivers whose places were called
+	dead    []string        // the drivers that were found dead
 }
 
 // all runs requests, each with a new reading of the clock, and commits. Afterwards each knows its own answer, unless the
@@ -68,6 +70,8 @@ func (b *batch) all(ops []*op) error {
 		}
 		return failure{err}
 	}
+	b.d.ring(b.rings)
+	b.d.bury(b.dead)
 	if b.durable {
 		if err := b.d.setup.flush(); err != nil {
 			return failure{err}

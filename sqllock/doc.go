@@ -40,12 +40,13 @@
 //
 // # How it waits
 //
-// Nobody polls the database. While places are in line, one goroutine per driver watches the file for changes (inotify on
-// Linux; where the system cannot do it without opening the file, its size and time are looked at every 25 ms). A change
-// costs one small read of the calls for this driver, however many places wait; a renewal, which changes the file too,
-// wakes nobody. Once a second one read of all places of this driver finds the holds that ran out, and every two seconds one
-// write says that this driver is alive. Without waiters there is neither goroutine nor watch. No connection is used while
-// waiting or holding, and at most two at any time.
+// Nobody polls the database. While places are in line, their driver has a bell: a file of one byte beside the database, on
+// which one goroutine waits (inotify on Linux; where the system cannot report changes without opening the file, its time
+// is looked at every 25 ms). Whoever calls a place rings the bell of its driver after the commit, so that a call costs one
+// small read in the one process that it is for; renewals, and the locks of others, wake nobody. Once a second one read of
+// all places of a driver finds the holds that ran out and the rings that were lost, and every two seconds one write says
+// that the driver is alive. Without waiters there is no goroutine, no bell and no watch. No connection is used while waiting
+// or holding, and at most two at any time. [Driver.Watch] is for observers, and has the database's own files watched.
 //
 // # What it writes
 //

@@ -16,10 +16,8 @@ func (d *Driver) Elsewhere(boot string, boottime, wall time.Duration) {
 	}
 }
 
-var BoottimeOffset = boottimeOffset
-
 // PollFile watches a file as it is done where the system cannot report changes.
 func PollFile(file string) (news <-chan struct{}, stop func()) {
-	w := pollFile(file)
+	w := pollFiles(file, file+"-wal")
 	return w.news, w.stop
 }

@@ -33,11 +33,12 @@ func (b *batch) beat() error {
 
 // waiter is one row of a line.
 type waiter struct {
-	seq    int64
-	id     string
-	turn   int64 // µs
-	until  int64 // its process is dead from then on
-	callAt sql.NullInt64
+	seq     int64
+	id      string
+	process string
+	turn    int64 // µs
+	until   int64 // its process is dead from then on
+	callAt  sql.NullInt64
 }
 
 // turnEnd is when the turn of a waiter that was called is over.
@@ -47,7 +48,7 @@ func (b *batch) front(name []byte) ([]waiter, error) {
 	var out []waiter
 	err := b.rows("front", []any{name}, func(scan func(...any) error) error {
 		var w waiter
-		if err := scan(&w.seq, &w.id, &w.turn, &w.until, &w.callAt); err != nil {
+		if err := scan(&w.seq, &w.id, &w.process, &w.turn, &w.until, &w.callAt); err != nil {
 			return err
 		}
 		out = append(out, w)
@@ -95,6 +96,10 @@ func (b *batch) call(name []byte, at int64) error {
 		}
 		_, err = b.exec("call", w.seq, at)
 		at += w.turn
+		if b.rings == nil {
+			b.rings = make(map[string]bool)
+		}
+		b.rings[w.process] = true
 	}
 	return err
 }

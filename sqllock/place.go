@@ -92,15 +92,14 @@ func (p *place) tell() {
 }
 
 // call reports a call, once.
-func (p *place) call(at int64) (news bool) {
+func (p *place) call(at int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone || p.heard == at {
-		return false
+		return
 	}
 	p.heard = at
 	p.r.Notify(driver.Changed)
-	return true
 }
 
 // silence ends all reports: none is under way when it returns.

@@ -71,9 +71,6 @@ DELETE FROM {lock} WHERE kept <= ?1;
 -- name: reboot_line
 DELETE FROM {line};
 
--- name: reboot_process
-DELETE FROM {process};
-
 -- name: lock
 SELECT kind, id, token, last, least, until, since, kept, label, host, pid, note FROM {lock} WHERE name = ?1;
 
@@ -97,7 +94,7 @@ WHERE name = ?1 AND id = ?2 AND (token = ?3 OR ?3 = 0) AND until > ?4;
 INSERT INTO {line} (name, id, process, turn) VALUES (?1, ?2, ?3, ?4);
 
 -- name: front
-SELECT w.seq, w.id, w.turn, COALESCE(p.until, 0), w.call_at FROM {line} AS w LEFT JOIN {process} AS p ON p.id = w.process
+SELECT w.seq, w.id, w.process, w.turn, COALESCE(p.until, 0), w.call_at FROM {line} AS w LEFT JOIN {process} AS p ON p.id = w.process
 WHERE w.name = ?1 ORDER BY w.seq LIMIT 2;
 
 -- name: place
@@ -123,6 +120,9 @@ SELECT name, until, last FROM {lock} WHERE name > ?1 ORDER BY name LIMIT ?2;
 
 -- name: sweep_line
 DELETE FROM {line} WHERE process NOT IN (SELECT id FROM {process} WHERE until > ?1);
+
+-- name: dead_processes
+SELECT id FROM {process} WHERE until <= ?1;
 
 -- name: sweep_process
 DELETE FROM {process} WHERE until <= ?1;

@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/pawl-lock/pawl/driver"
@@ -59,10 +60,11 @@ func (b *batch) reboot() error {
 	if _, err := b.exec("reboot_locks", b.wall); err != nil {
 		return err
 	}
-	for _, statement := range []string{"reboot_line", "reboot_process"} {
-		if _, err := b.exec(statement); err != nil {
-			return err
-		}
+	if _, err := b.exec("reboot_line"); err != nil {
+		return err
+	}
+	if err := b.sweepProcesses(math.MaxInt64); err != nil {
+		return err
 	}
 	s := &b.state
 	*s = state{version: layout, boot: b.boot, floor: max(s.floor, s.horizon, last), horizon: s.horizon, cursor: []byte{}, changed: true}
@@ -140,6 +142,22 @@ func (b *batch) sweep() error {
 	if _, err := b.exec("sweep_line", b.now); err != nil {
 		return err
 	}
-	_, err = b.exec("sweep_process", b.now)
+	return b.sweepProcesses(b.now)
+}
+
+// sweepProcesses deletes the drivers that have said nothing until then.
+func (b *batch) sweepProcesses(until int64) error {
+	err := b.rows("dead_processes", []any{until}, func(scan func(...any) error) error {
+		var id string
+		if err := scan(&id); err != nil {
+			return err
+		}
+		b.dead = append(b.dead, id)
+		return nil
+	})
+	if err != nil || len(b.dead) == 0 {
+		return err
+	}
+	_, err = b.exec("sweep_process", until)
 	return err
 }

@@ -3,15 +3,22 @@ package sqllock
 import (
 	"database/sql"
 	"maps"
+	"path/filepath"
 	"sync"
 	"time"
 )
 
-// waker tells the waiting places of this driver when to try again. One goroutine does it for all of them, with one watch
-// on the database's file; both live while somebody waits and a little longer.
+// waker tells the waiting places of this driver when to try again. One goroutine does it for all of them; it lives while
+// somebody waits and a little longer.
 //
-// A write to the file costs one look at the calls of this driver, whatever was written and however many wait. Once a
-// second one look at all places of this driver finds what no write tells: holders that died, and calls that went astray.
+// Whoever calls a place rings the bell of its driver, a small file beside the database, after the commit. So a call costs
+// one look at the calls of one driver, however many wait here or elsewhere, and no other write to the database costs
+// anything. (Watching the -wal file instead was tried: every waiting process looked at every commit, and more than once,
+// since the system reports the first bytes of a transaction, which can be read only later. 20 processes in line for one name
+// took 20 times as long.) Once a second one look at all places finds what no bell tells: holders that died, and rings that
+// went astray.
+//
+// Observers, who wait for no call, have the database's own files watched.
 type waker struct {
 	d    *Driver
 	kick chan struct{}
@@ -27,6 +34,7 @@ type waker struct {
 const (
 	lookAllEvery = time.Second           // jittered
 	lookAllGap   = 20 * time.Millisecond // between two looks at all places, at least
+	seeGap       = 10 * time.Millisecond // from a write to the look of observers: a transaction has been committed by then
 	wakerLingers = 2 * time.Second       // with nobody to report to: waiters come and go
 )
 
@@ -61,6 +69,11 @@ func (w *waker) start() {
 		w.running = true
 		w.wg.Go(w.work)
 	}
+	w.look()
+}
+
+// look has the goroutine look, if there is one.
+func (w *waker) look() {
 	select {
 	case w.kick <- struct{}{}:
 	default:
@@ -76,105 +89,93 @@ func (w *waker) close() {
 
 // work is the goroutine.
 func (w *waker) work() {
-	file := watchFile(w.d.setup.path())
-	defer file.stop()
+	var bell bell
+	var writes *watchfile // for observers
+	defer func() {
+		bell.close()
+		writes.close()
+	}()
 	now := time.Now()
 	never := now.Add(farAway)
-	nextAll, nextCall, nextBeat := now, never, now.Add(beatEvery)
-	looks := pace{next: never}
+	nextAll, nextCall, nextSee, nextBeat := now, never, never, now.Add(beatEvery)
 	var idle time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		now = time.Now()
-		stop, wanted := w.idle(now, &idle)
+		places, watches, stop := w.wanted(now, &idle)
 		if stop {
 			return
 		}
-		next := earliest(nextAll, nextCall, nextBeat, looks.next)
-		if !wanted {
+		// Whatever happens after the bell is there is heard, and what happened before is seen by the next look.
+		if places && bell.open(w.d.setup.bell(w.d.process), w.d.setup.mode()) {
+			nextAll = now
+		}
+		if watches && writes == nil {
+			file := w.d.setup.path()
+			writes = watchFiles(filepath.Dir(file), file, file+"-wal")
+		}
+		next := earliest(nextAll, nextCall, nextSee, nextBeat)
+		if !places && !watches {
 			next = now.Add(wakerLingers)
 		}
 		timer.Reset(next.Sub(now))
+		rung := false
 		select {
-		case <-file.news:
-			looks.written()
+		case <-bell.news():
+			rung = true
 		case <-w.kick:
-			looks.written()
+			rung = true
+		case <-writes.heard():
+			nextSee = earliest(nextSee, time.Now().Add(seeGap))
 		case <-timer.C:
 		case <-w.d.ctx.Done():
 			w.end()
 			return
 		}
-		if now = time.Now(); !wanted {
+		if now = time.Now(); !places && !watches {
 			continue
+		}
+		v := view{nextCall: farAway, nextEnd: farAway}
+		switch {
+		case !now.Before(nextAll):
+			w.lookAll(&v)
+			w.lookAtWatches(&v)
+			nextAll, nextSee = now.Add(max(min(jitter(lookAllEvery), v.nextEnd), lookAllGap)), never
+			nextCall = now.Add(v.nextCall)
+		case rung, !now.Before(nextCall):
+			w.lookCalls(&v)
+			nextCall = now.Add(v.nextCall)
+		case !now.Before(nextSee):
+			w.lookAtWatches(&v)
+			nextAll, nextSee = earliest(nextAll, now.Add(max(v.nextEnd, lookAllGap))), never
+		}
+		if places && !now.Before(nextBeat) {
+			w.beat()
 		}
 		if !now.Before(nextBeat) {
 			nextBeat = now.Add(beatEvery)
-			w.beat()
-		}
-		var v view
-		switch {
-		case !now.Before(nextAll):
-			v = w.lookAll()
-			nextAll = now.Add(max(min(jitter(lookAllEvery), v.nextEnd), lookAllGap))
-		case !now.Before(looks.next), !now.Before(nextCall):
-			v = w.lookCalls()
-			nextAll = earliest(nextAll, now.Add(max(v.nextEnd, lookAllGap)))
-		default:
-			continue
-		}
-		nextCall = now.Add(v.nextCall)
-		looks.looked(time.Now(), v.news)
-		if looks.pause > 0 && looks.pause < busyPause {
-			nap(looks.pause)
 		}
 	}
 }
 
-// pace says when to look after a write. The system reports the first bytes of a transaction, which can be read only after
-// its last ones, and nothing is reported then. So a look that finds nothing is repeated after ever longer pauses, until it
-// is sure that the transaction was none of ours. If others write all the time, there is one look a millisecond.
-type pace struct {
-	last, next time.Time
-	pause      time.Duration // after the last look
-}
+const farAway = 1000 * time.Hour
 
-const (
-	firstPause = 50 * time.Microsecond
-	busyPause  = time.Millisecond
-	lastPause  = 20 * time.Millisecond
-	farAway    = 1000 * time.Hour
-)
-
-func (p *pace) written() {
-	p.next = earliest(p.next, p.last.Add(min(p.pause, busyPause)))
-}
-
-func (p *pace) looked(now time.Time, news bool) {
-	p.last, p.next = now, now.Add(farAway)
-	if p.pause = max(4*p.pause, firstPause); news || p.pause > lastPause {
-		p.pause = 0
-		return
-	}
-	p.next = now.Add(p.pause)
-}
-
-// idle ends the goroutine if nobody has wanted anything for a while.
-func (w *waker) idle(now time.Time, since *time.Time) (stop, wanted bool) {
+// wanted says whom to report to, and ends the goroutine if there has been nobody for a while.
+func (w *waker) wanted(now time.Time, idle *time.Time) (places, watches, stop bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	places, watches = len(w.places) > 0, len(w.watches) > 0
 	switch {
-	case len(w.places)+len(w.watches) > 0:
-		*since = time.Time{}
-		return false, true
-	case since.IsZero():
-		*since = now
-	case now.Sub(*since) >= wakerLingers:
+	case places || watches:
+		*idle = time.Time{}
+	case idle.IsZero():
+		*idle = now
+	case now.Sub(*idle) >= wakerLingers:
 		w.running = false
-		return true, false
+		return false, false, true
 	}
-	return false, false
+	return places, watches, false
 }
 
 // end closes the watches when the driver is closed.
@@ -198,9 +199,8 @@ func earliest(t time.Time, more ...time.Time) time.Time {
 
 // view is what a look has found.
 type view struct {
-	news     bool
 	nextCall time.Duration // until a call that is due later
-	nextEnd  time.Duration // until a hold that is waited for may be over
+	nextEnd  time.Duration // until a hold that is waited for, or watched, may be over
 }
 
 func (w *waker) place(id string) *place {
@@ -215,17 +215,16 @@ func (v *view) called(p *place, m moment, at sql.NullInt64) {
 	case !at.Valid || p == nil:
 	case at.Int64 > m.now:
 		v.nextCall = min(v.nextCall, m.left(at.Int64))
-	case p.call(at.Int64):
-		v.news = true
+	default:
+		p.call(at.Int64)
 	}
 }
 
-// lookCalls reads the calls of this driver's places, and looks at the watched names.
-func (w *waker) lookCalls() view {
-	v := view{nextCall: farAway, nextEnd: farAway}
+// lookCalls reads the calls of this driver's places.
+func (w *waker) lookCalls(v *view) {
 	m, err := w.d.clock()
 	if err != nil {
-		return v
+		return
 	}
 	rows, err := w.d.setup.statement("see_calls").QueryContext(w.d.ctx, w.d.process)
 	scanAll(rows, err, func(scan func(...any) error) error {
@@ -236,19 +235,19 @@ func (w *waker) lookCalls() view {
 		}
 		v.called(w.place(id), m, at)
 		return nil
-	}) // on an error, the next look sees the same
-	w.lookAtWatches(&v)
-	return v
+	}) // after an error, the next look sees the same
 }
 
 // lookAll reads all places of this driver, with the ends of the holds that they wait for.
-func (w *waker) lookAll() view {
-	v := view{nextCall: farAway, nextEnd: farAway}
+func (w *waker) lookAll(v *view) {
+	missing := w.snapshot()
+	if len(missing) == 0 {
+		return
+	}
 	m, err := w.d.clock()
 	if err != nil {
-		return v
+		return
 	}
-	missing := w.snapshot()
 	first := make(map[string]bool) // by name
 	rows, err := w.d.setup.statement("see_places").QueryContext(w.d.ctx, w.d.process)
 	err = scanAll(rows, err, func(scan func(...any) error) error {
@@ -268,21 +267,18 @@ func (w *waker) lookAll() view {
 		case first[p.r.Name]: // the others of a name wait for it
 		case until > m.now:
 			v.nextEnd = min(v.nextEnd, m.left(until))
-		default: // free, and nobody has called: the holder died, or the one who was called
+		default: // free, and nobody came: the holder died, or the one who was called
 			p.tell()
-			v.news = true
 		}
 		first[p.r.Name] = true
 		return nil
 	})
-	if err == nil {
-		for _, p := range missing { // it let its turn pass, or somebody emptied the table
-			p.tell()
-			v.news = true
-		}
+	if err != nil {
+		return
 	}
-	w.lookAtWatches(&v)
-	return v
+	for _, p := range missing { // it let its turn pass, or somebody emptied the table
+		p.tell()
+	}
 }
 
 func (w *waker) snapshot() map[string]*place {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -72,8 +73,8 @@ func newCounted(t *testing.T, file string) (*sqllock.Driver, *atomic.Int64) {
 	return newOn(t, db, nil), n
 }
 
-// A thousand waiters for a thousand names cost a statement a second and three goroutines, and the renewals of those who
-// hold the names wake nobody.
+// A thousand waiters for a thousand names cost a look a second, a sign of life every two, and three goroutines. The renewals
+// of those who hold the names cost nothing and wake nobody.
 func TestIdleWaiters(t *testing.T) {
 	const crowd = 1000
 	file := newFile(t)
@@ -124,9 +125,8 @@ func TestIdleWaiters(t *testing.T) {
 	}
 	n, took := statements.Load()-from, time.Since(begun)
 	t.Logf("and with %.1f transactions/s of another process: %.1f statements/s", renewals/took.Seconds(), float64(n)/took.Seconds())
-	// One a second; up to 8 looks after each transaction of another process; every two seconds a transaction of 6
-	// statements that says that we are alive, and the looks after it.
-	if limit := int64(took.Seconds()*(2+7+4)+10) + renewals*8; n > limit {
+	// A look a second, and a sign of life every two seconds, which is a transaction of 7 statements.
+	if limit := int64(2*took.Seconds()) + 2 + 7*int64(took.Seconds()/2+2); n > limit {
 		t.Errorf("%d statements in %v, at most %d are right", n, took, limit)
 	}
 	for i, a := range news {
@@ -232,6 +232,70 @@ func TestDeadWaiters(t *testing.T) {
 	t.Logf("got in %v after the release, behind %d dead waiters", time.Since(released), len(dead))
 	if n := count(t, file, "SELECT COUNT(*) FROM pawl_lock_line"); n != 0 {
 		t.Errorf("%d dead waiters are still in line", n)
+	}
+}
+
+// A driver that was stopped for so long that the others took it for dead finds back into the line.
+func TestTakenForDead(t *testing.T) {
+	t.Parallel()
+	file := newFile(t)
+	d1, d2 := open(t, file), open(t, file)
+	holder := mustGet(t, d1, "x", driver1m)
+	a := mustAsk(t, d2, "x", driver1m)
+	if _, err := a.place.Try(within(t, soon), 1); !errors.Is(err, driver.ErrHeld) {
+		t.Fatal(err)
+	}
+	bells := func() []string {
+		all, err := filepath.Glob(file + "-bell-*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	settle(t, "a bell", func() bool { return len(bells()) == 1 })
+	exec1(t, file+"?_busy_timeout=10000", "DELETE FROM pawl_lock_line; DELETE FROM pawl_lock_process")
+	if err := os.Remove(bells()[0]); err != nil {
+		t.Fatal(err)
+	}
+	<-a.news // its row is missing
+	if _, err := a.place.Try(within(t, soon), 1); !errors.Is(err, driver.ErrHeld) {
+		t.Fatal(err)
+	}
+	settle(t, "a new bell", func() bool { return len(bells()) == 1 })
+	mustRelease(t, d1, holder)
+	if err := a.get2(within(t, soon)); err != nil {
+		t.Fatal(err)
+	}
+	d2.Close()
+	if all := bells(); len(all) != 0 {
+		t.Errorf("after Close there are bells: %v", all)
+	}
+}
+
+// The bell of a process that was killed is deleted with its waiters.
+func TestDeadBell(t *testing.T) {
+	t.Parallel()
+	file := newFile(t)
+	d := open(t, file)
+	mustGet(t, d, "pass", time.Hour)
+	c := startChild(t, "pass", file)
+	fmt.Fprintln(c.in)
+	if got := c.line(t); got != "waits" {
+		t.Fatal(got)
+	}
+	settle(t, "a bell", func() bool {
+		all, err := filepath.Glob(file + "-bell-*")
+		return err == nil && len(all) == 1
+	})
+	c.Process.Kill()
+	c.Wait()
+	d.Elsewhere("", time.Minute, 0)
+	mustGet(t, d, "other", driver1m)
+	if all, err := filepath.Glob(file + "-bell-*"); err != nil || len(all) != 0 {
+		t.Errorf("bells are left: %v, %v", all, err)
+	}
+	if r, err := d.Inspect(within(t, soon), "pass"); err != nil || r.Waiters != 0 {
+		t.Errorf("Inspect shows %+v, %v", r, err)
 	}
 }
 

@@ -70,7 +70,6 @@ func (w *waker) lookAtWatches(v *view) {
 		_, on := w.watches[t]
 		if on && t.saw != row.id {
 			t.tick()
-			v.news = true
 		}
 		t.saw = row.id
 		w.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// watchfile reports that a database has been written to. One write may be reported once, twice, or together with others.
+// watchfile reports that files have been written to. One write may be reported once, twice, or together with others.
 type watchfile struct {
 	news chan struct{}
 	stop func() // and waits
@@ -19,12 +19,26 @@ func (w *watchfile) ring() {
 	}
 }
 
-// pollEvery is how often a file is looked at where the system cannot report changes.
+// heard is news, of nothing if there is no watch.
+func (w *watchfile) heard() <-chan struct{} {
+	if w == nil {
+		return nil
+	}
+	return w.news
+}
+
+func (w *watchfile) close() {
+	if w != nil {
+		w.stop()
+	}
+}
+
+// pollEvery is how often files are looked at where the system cannot report changes.
 const pollEvery = 25 * time.Millisecond
 
-// pollFile compares the size and time of the database's files again and again. It does not open them: closing a database
-// file takes away the locks that this process has on it (https://www.sqlite.org/howtocorrupt.html, section 2.2).
-func pollFile(file string) *watchfile {
+// pollFiles compares the sizes and times of files again and again. It does not open them: closing a database file takes
+// away the locks that this process has on it (https://www.sqlite.org/howtocorrupt.html, section 2.2).
+func pollFiles(files ...string) *watchfile {
 	w := &watchfile{news: make(chan struct{}, 1)}
 	quit := make(chan struct{})
 	var wg sync.WaitGroup
@@ -32,9 +46,19 @@ func pollFile(file string) *watchfile {
 		close(quit)
 		wg.Wait()
 	}
+	last := make([]look, len(files))
+	look1 := func() (changed bool) {
+		for i, name := range files {
+			if info, err := os.Stat(name); err == nil {
+				now := look{info.Size(), info.ModTime()}
+				changed = changed || now != last[i]
+				last[i] = now
+			}
+		}
+		return changed
+	}
+	look1()
 	wg.Go(func() {
-		names := []string{file, file + "-wal"}
-		last := looks(names)
 		for {
 			t := time.NewTimer(jitter(pollEvery))
 			select {
@@ -43,8 +67,7 @@ func pollFile(file string) *watchfile {
 				t.Stop()
 				return
 			}
-			if now := looks(names); now != last {
-				last = now
+			if look1() {
 				w.ring()
 			}
 		}
@@ -55,13 +78,4 @@ func pollFile(file string) *watchfile {
 type look struct {
 	size int64
 	time time.Time
-}
-
-func looks(names []string) (out [2]look) {
-	for i, name := range names {
-		if info, err := os.Stat(name); err == nil {
-			out[i] = look{info.Size(), info.ModTime()}
-		}
-	}
-	return out
 }

@@ -4,21 +4,22 @@ package sqllock
 
 import (
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/fsnotify/fsnotify"
 )
 
-// watchFile has the system report changes. It watches the folder, since the -wal file comes and goes. If the system has no
-// watch left (each user has a limited number), it falls back to polling.
-func watchFile(file string) *watchfile {
-	n, err := fsnotify.NewBufferedWatcher(64)
+// watchFiles has the system report changes of files by watching one of them, or their folder. If the system has no watch
+// left (each user has a limited number), it falls back to polling.
+func watchFiles(target string, files ...string) *watchfile {
+	n, err := fsnotify.NewBufferedWatcher(16)
 	if err != nil {
-		return pollFile(file)
+		return pollFiles(files...)
 	}
-	if err := n.Add(filepath.Dir(file)); err != nil {
+	if err := n.Add(target); err != nil {
 		n.Close()
-		return pollFile(file)
+		return pollFiles(files...)
 	}
 	w := &watchfile{news: make(chan struct{}, 1)}
 	var wg sync.WaitGroup
@@ -26,7 +27,10 @@ func watchFile(file string) *watchfile {
 		n.Close() // closes its channels
 		wg.Wait()
 	}
-	wal, main := filepath.Base(file)+"-wal", filepath.Base(file)
+	var names []string
+	for _, file := range files {
+		names = append(names, filepath.Base(file))
+	}
 	wg.Go(func() {
 		for {
 			select {
@@ -34,7 +38,7 @@ func watchFile(file string) *watchfile {
 				if !ok {
 					return
 				}
-				if name := filepath.Base(e.Name); name == wal || name == main {
+				if slices.Contains(names, filepath.Base(e.Name)) {
 					w.ring()
 				}
 			case _, ok := <-n.Errors: // too many events: some were lost

@@ -2,5 +2,5 @@
 
 package sqllock
 
-// watchFile polls: to report changes, these systems want the files opened.
-func watchFile(file string) *watchfile { return pollFile(file) }
+// watchFiles polls: to report changes, these systems want the files opened.
+func watchFiles(target string, files ...string) *watchfile { return pollFiles(files...) }
