@@ -197,6 +197,7 @@ func (d *Driver) end(ctx context.Context, e ending) (bool, error) {
 			keys:   []string{k.main, k.due(), k.queue(), k.token()},
 			args:   []string{h.ID, number(h.Token), k.lockChannel()},
 			whole: func(begun bool) request {
+				d.busy.note(k.main)
 				e.begun = begun
 				return e.request(k)
 			},

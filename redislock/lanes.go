@@ -35,15 +35,17 @@ type lanes struct {
 
 const (
 	maxBatch = 512
-	crowd    = 8               // pending requests that call for the second lane
-	minLimit = time.Second     // a connection whose answers nobody waits for any more is given up after this, at the earliest
-	maxLimit = 5 * time.Second // and at the latest
+	crowd    = 16                    // pending requests that call for the second lane
+	stuck    = 50 * time.Millisecond // after which the second lane does not wait for a crowd
+	minLimit = time.Second           // a connection whose answers nobody waits for any more is given up after this, at the earliest
+	maxLimit = 5 * time.Second       // and at the latest
 )
 
 type lane struct {
-	l    *lanes
-	kick chan struct{} // capacity 1
-	busy bool          // under lanes.mu
+	l     *lanes
+	kick  chan struct{} // capacity 1
+	busy  bool          // under lanes.mu
+	since time.Time     // under lanes.mu: when it began with what it does
 
 	mu   sync.Mutex
 	conn *dedicated // nil: not connected
@@ -188,7 +190,7 @@ func (l *lanes) put(c *call) bool {
 	switch one, two := l.lanes[0], l.lanes[1]; {
 	case !one.busy:
 		one.start()
-	case !two.busy && len(l.pending) >= crowd:
+	case !two.busy && (len(l.pending) >= crowd || time.Since(one.since) > stuck):
 		two.start()
 	}
 	return true
@@ -196,7 +198,7 @@ func (l *lanes) put(c *call) bool {
 
 // start wakes the lane's goroutine. l.mu is held and the lane was not busy.
 func (ln *lane) start() {
-	ln.busy = true
+	ln.busy, ln.since = true, time.Now()
 	if ln.kick == nil {
 		ln.kick = make(chan struct{}, 1)
 		ln.l.wg.Add(1)
@@ -213,7 +215,7 @@ func (l *lanes) alone() *lane {
 	if l.cluster || l.closed || ln.busy || len(l.pending) > 0 || !ln.connected() {
 		return nil
 	}
-	ln.busy = true
+	ln.busy, ln.since = true, time.Now()
 	l.wg.Add(1)
 	return ln
 }
@@ -227,16 +229,23 @@ func (ln *lane) inline(ctx context.Context, until time.Time, r request) (rueidis
 	if err != nil {
 		return rueidis.RedisMessage{}, fmt.Errorf("redis: cannot connect: %w: %w", driver.ErrNotDone, err)
 	}
-	stop := func() bool { return true }
 	if ctx.Done() != nil {
-		stop = context.AfterFunc(ctx, ln.drop)
+		cut := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() {
+			defer close(cut)
+			ln.drop()
+		})
+		defer func() {
+			if !stop() {
+				<-cut // or it would hit the next request
+			}
+		}()
 	}
 	c := &call{request: r}
 	if !ln.single(until, conn, c) {
 		c.done = make(chan struct{}, 1)
 		ln.converse(until, conn, []*call{c})
 	}
-	stop()
 	if c.err != nil && ctx.Err() != nil && !isNotDone(c.err) {
 		return rueidis.RedisMessage{}, fmt.Errorf("redis: %w", context.Cause(ctx))
 	}
@@ -301,6 +310,7 @@ func (ln *lane) take() []*call {
 	l := ln.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	ln.since = time.Now()
 	batch := l.pending
 	if l.closed {
 		batch = nil

@@ -175,7 +175,10 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 			script: locksScript,
 			keys:   []string{k.main, k.due(), k.lock(), k.token()},
 			args:   []string{r.ID, millis(r.TTL)},
-			whole:  func(bool) request { return p.request(1) },
+			whole: func(bool) request {
+				p.d.busy.note(k.main)
+				return p.request(1)
+			},
 		}
 	} else {
 		req = p.request(span)

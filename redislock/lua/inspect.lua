@@ -10,7 +10,7 @@ local ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local holds = {}
 local function add(kind, field, left, first, value)
-  for _, x in ipairs({kind, field, left, first or '', value or ''}) do holds[#holds + 1] = x end
+  for _, x in ipairs({kind, field, tostring(left), first or '', value or ''}) do holds[#holds + 1] = x end
 end
 
 local function size(command, key)
