@@ -29,6 +29,9 @@ var inspectRules = []Rule{
 			if h.Remaining < 0 || h.Remaining > a.grant.TTL+time.Second {
 				c.failf("shown are %v remaining of %v", h.Remaining, a.grant.TTL)
 			}
+			if _, ok := d2.(driver.Attacher); ok && h.Remaining == 0 {
+				c.failf("no remaining time is shown, though the store ends holds by their TTL")
+			}
 			if w := h.Who; w.Label != "" && w.Label != "drivertest" || w.Host != "" && w.Host != "host" || w.PID != 0 && w.PID != 7 || w.Note != "" && w.Note != "note" {
 				c.failf("shown is the holder %+v", w)
 			}

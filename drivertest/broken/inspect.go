@@ -42,6 +42,10 @@ var inspectMutants = []Mutant{
 		},
 	},
 	{
+		Rule: "inspect/shows a hold", Fault: "loses the time that is left",
+		hooks: func() hooks { return hooks{inspect: shown(func(h *driver.HeldBy) { h.Remaining = 0 })} },
+	},
+	{
 		Rule: "inspect/shows a hold", Fault: "shows the process that looks as the holder",
 		hooks: func() hooks {
 			return hooks{inspect: shown(func(h *driver.HeldBy) { h.Who.Host = "another" })}
