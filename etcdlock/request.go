@@ -1,0 +1,150 @@
+package etcdlock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pawl-lock/pawl/driver"
+)
+
+// minLimit bounds a request even if its TTL is shorter.
+const minLimit = 2 * time.Second
+
+// bound makes the context of a call: it ends with ctx, with the driver, and when limit is over.
+func (d *Driver) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	limit = max(limit, minLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("etcd: no answer within %v: has the cluster lost its quorum? %w", limit, context.DeadlineExceeded))
+	ctx, end := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(d.life, func() { end(fmt.Errorf("etcdlock: %w", driver.ErrClosed)) })
+	return clientv3.WithRequireLeader(ctx), func() { stop(); end(nil); cancel() }
+}
+
+// answer is what became of a request.
+type answer struct {
+	resp *clientv3.TxnResponse
+	err  error // translated
+	// loose says that a copy of the request may still be on its way, whatever the answer is.
+	loose bool
+}
+
+// ask sends one transaction that may arrive twice without harm. Where the cluster has several members and one is silent or
+// cut off, a copy goes to the next one.
+func (d *Driver) ask(ctx context.Context, ttl time.Duration, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) answer {
+	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		resp, err := d.kv.Txn(ctx).If(cmps...).Then(then...).Else(otherwise...).Commit()
+		if err == nil {
+			err = d.sameCluster(resp.Header)
+		}
+		return resp, err
+	}
+	if ctx.Err() != nil {
+		return answer{err: fmt.Errorf("etcd: %w: %w", context.Cause(ctx), driver.ErrNotDone)}
+	}
+	members := min(len(d.client.Endpoints()), 4)
+	if members < 2 {
+		resp, err := send(ctx)
+		err = translate(ctx, err)
+		return answer{resp, err, err != nil && !certain(err)}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan answer, members)
+	sent, out := 0, 0
+	copyTo := func() {
+		sent++
+		out++
+		if !d.run(func() {
+			resp, err := send(ctx)
+			again := elsewhere(err)
+			err = translate(ctx, err)
+			answers <- answer{resp, err, again}
+		}) {
+			answers <- answer{err: errClosed}
+		}
+	}
+	copyTo()
+	patience := time.NewTimer(silence(ttl))
+	defer patience.Stop()
+	var worst error
+	loose := false
+	for {
+		select {
+		case a := <-answers:
+			out--
+			again := a.loose
+			if a.err == nil {
+				a.loose = loose || out > 0
+				return a
+			}
+			if !certain(a.err) {
+				loose = true
+			}
+			if worst == nil || certain(worst) {
+				worst = a.err
+			}
+			if again && sent < members {
+				copyTo()
+			} else if out == 0 {
+				return answer{err: worst, loose: loose}
+			}
+		case <-patience.C:
+			if sent < members {
+				copyTo()
+				patience.Reset(silence(ttl))
+			}
+		case <-ctx.Done():
+			return answer{err: translate(ctx, ctx.Err()), loose: true}
+		}
+	}
+}
+
+// silence is how long a member may take before another one is asked.
+func silence(ttl time.Duration) time.Duration {
+	return min(max(ttl/10, 200*time.Millisecond), time.Second)
+}
+
+// sameCluster refuses an answer of a cluster other than the first that answered: its revisions, and so its locks, have
+// nothing to do with those.
+func (d *Driver) sameCluster(h *pb.ResponseHeader) error {
+	id := h.GetClusterId()
+	if id == 0 || d.cluster.CompareAndSwap(0, id) {
+		return nil
+	}
+	if was := d.cluster.Load(); was != id {
+		return fmt.Errorf("the endpoints belong to different clusters, or the cluster was made anew: this answer comes from %x, earlier ones from %x", id, was)
+	}
+	return nil
+}
+
+// lookOps read all contenders of a name. Few names have more than fit in the answer.
+func lookOps(base string) clientv3.Op {
+	return clientv3.OpGet(first(base), clientv3.WithRange(last(base)), clientv3.WithLimit(glance),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+}
+
+const glance = 64
+
+// see makes a queue of the answer to lookOps, and asks for the whole if it was cut.
+func (d *Driver) see(ctx context.Context, ttl time.Duration, base string, r *pb.RangeResponse) (*queue, error) {
+	if !r.GetMore() {
+		return newQueue(contenders(base, r.GetKvs())), nil
+	}
+	a := d.ask(ctx, ttl, nil, []clientv3.Op{clientv3.OpGet(first(base), clientv3.WithRange(last(base)))}, nil)
+	if a.err != nil {
+		return nil, a.err
+	}
+	return newQueue(contenders(base, a.resp.Responses[0].GetResponseRange().GetKvs())), nil
+}
+
+// look reads the queue of a name.
+func (d *Driver) look(ctx context.Context, ttl time.Duration, base string) (*queue, error) {
+	a := d.ask(ctx, ttl, nil, []clientv3.Op{lookOps(base)}, nil)
+	if a.err != nil {
+		return nil, a.err
+	}
+	return d.see(ctx, ttl, base, a.resp.Responses[0].GetResponseRange())
+}
