@@ -112,7 +112,7 @@ func (l *ledger) checkLines() {
 	}
 	n := map[key]int{}
 	for p := range l.inLine {
-		if p.r.Kind == driver.Fair {
+		if p.r.Kind == driver.Fair || p.r.Kind == driver.Leader {
 			continue
 		}
 		k := key{p.w, p.r.Name}
@@ -142,7 +142,7 @@ func (l *ledger) checkWake(r driver.Record, procs []*proc) {
 			believes = believes || x.a.p == p && x.a.name == r.Name && (x.l.Err() == nil || x.ending)
 		}
 		for a := range l.asks {
-			asks = asks || a.p == p && a.name == r.Name && a.in == nil && a.ctx.Err() == nil && !p.closing()
+			asks = asks || a.p == p && a.name == r.Name && a.in == nil && !a.multi && a.ctx.Err() == nil && !p.closing()
 		}
 		waits = waits || asks && !believes
 	}

@@ -24,8 +24,7 @@ type ledger struct {
 	mu       sync.Mutex
 	ids      map[string]bool       // holds that were ever asked for
 	undone   map[string]time.Time  // a Release or a Leave was sent for them; when
-	holds    map[string][]*hold    // granted by the store, by name
-	byID     map[string]*hold      // the same
+	byID     map[string]*hold      // what the store granted
 	leases   []*lease              // that were not unlocked, or whose Unlock has not returned
 	over     []*lease              // the others
 	asks     map[*ask]bool         // calls of Lock and TryLock under way
@@ -78,6 +77,7 @@ type ask struct {
 	weight int
 	try    bool
 	in     *lease // whose context it carries
+	multi  bool   // one of several taken together
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -93,6 +93,9 @@ func (a *ask) String() string {
 	if a.try {
 		s += " try"
 	}
+	if a.multi {
+		s += " with others"
+	}
 	if a.in != nil {
 		s += fmt.Sprintf(" in %d", a.in.n)
 	}
@@ -106,7 +109,7 @@ type freeSince struct {
 
 func newLedger(store *memlock.Driver) *ledger {
 	return &ledger{god: store.Share(), start: time.Now(), ids: map[string]bool{}, undone: map[string]time.Time{},
-		holds: map[string][]*hold{}, byID: map[string]*hold{}, asks: map[*ask]bool{}, inLine: map[*place]bool{},
+		byID: map[string]*hold{}, asks: map[*ask]bool{}, inLine: map[*place]bool{},
 		tops: map[string]*top{}, grants: map[string]int{}, keptTill: map[string]time.Time{}, free: map[string]*freeSince{}}
 }
 
@@ -173,7 +176,6 @@ func (l *ledger) granted(w *wire, r driver.Request, g driver.Grant) {
 	defer l.mu.Unlock()
 	h := &hold{Hold: r.Hold, span: g.Span, at: time.Now()}
 	h.Token = g.Token
-	l.holds[r.Name] = append(l.holds[r.Name], h)
 	l.byID[r.ID] = h
 	l.grants[r.Name]++
 	if till := l.keptTill[r.Name]; time.Now().Before(till) {
@@ -306,14 +308,10 @@ func (l *ledger) got(a *ask, pl *pawl.Lease, err error) *lease {
 // lease finds the hold that a new lease lives on and enters the lease.
 func (l *ledger) lease(a *ask, pl *pawl.Lease) *lease {
 	x := &lease{n: a.n, a: a, l: pl, token: pl.Token(), at: time.Now()}
-	for _, h := range l.holds[a.name] { // a later one may reuse what an earlier one did not use of its interval
-		if x.token >= h.Token && x.token < h.Token+int64(h.span) {
-			x.hold = h
-		}
-	}
-	l.log("%v: lease %d token %d", a, x.n, x.token)
-	if x.hold == nil {
-		l.complain("lease %d has the token %d, which the store never granted", x.n, x.token)
+	x.hold = l.byID[pl.ID()]
+	l.log("%v: lease %d token %d of %s", a, x.n, x.token, pl.ID())
+	if h := x.hold; h == nil || h.Name != a.name || pl.Name() != a.name || x.token < h.Token || x.token >= h.Token+int64(h.span) {
+		l.complain("lease %d has the token %d of %s %q, which the store never granted", x.n, x.token, pl.ID(), pl.Name())
 		return nil
 	}
 	if at := l.undone[x.hold.ID]; !at.IsZero() {
@@ -416,7 +414,7 @@ func (l *ledger) refused(a *ask, err error) {
 	case isAny(err, pawl.ErrHeld):
 		he, ok := errors.AsType[*pawl.HeldError](err)
 		switch {
-		case !ok || he.Name != a.name:
+		case !ok || he.Name != a.name && !a.multi:
 			l.complain("%v: %v is not the right *HeldError", a, err)
 		case !a.try && cause == nil && !(a.pol.Wait > 0 && isAny(err, context.DeadlineExceeded)):
 			l.complain("%v: %v, but nothing has ended the wait", a, err)
@@ -434,6 +432,7 @@ func (l *ledger) refused(a *ask, err error) {
 			l.complain("%v: %v", a, err)
 		}
 	case isAny(err, pawl.ErrLost, pawl.ErrNotHeld) && a.in != nil && a.in.l.Err() != nil:
+	case a.multi && isAny(err, pawl.ErrLost): // one of them ended while another one was waited for
 	case isAny(err, pawl.ErrLost, pawl.ErrUnknown, io.ErrUnexpectedEOF, errSlow, errBroken, errCertain):
 		if clean {
 			l.complain("%v: %v, but nothing is wrong with the store", a, err)

@@ -46,12 +46,13 @@ const permits = 3
 
 // names are what all contend for, and the kinds that each is used as.
 var (
-	names = []string{"m", "f", "rw", "s"}
+	names = []string{"m", "f", "rw", "s", "e"}
 	kinds = map[string][]driver.Kind{
 		"m":  {driver.Exclusive},
 		"f":  {driver.Fair, driver.Fair, driver.Exclusive},
 		"rw": {driver.Read, driver.Read, driver.Write},
 		"s":  {driver.Permits},
+		"e":  {driver.Leader},
 	}
 )
 
@@ -101,6 +102,7 @@ func newProc(ctx context.Context, name string, store *memlock.Driver, l *ledger)
 	return p
 }
 
+// locker is what a asks for; nil for an election.
 func (a *ask) locker() pawl.Locker {
 	c := a.p.with[a.pol]
 	switch a.kind {
@@ -112,6 +114,8 @@ func (a *ask) locker() pawl.Locker {
 		return c.RWMutex(a.name).RLocker()
 	case driver.Permits:
 		return c.Semaphore(a.name, permits).Weight(a.weight)
+	case driver.Leader:
+		return nil
 	}
 	return c.Mutex(a.name)
 }
@@ -122,9 +126,12 @@ func (a *ask) do(l *ledger) *lease {
 	k := a.locker()
 	var pl *pawl.Lease
 	var err error
-	if a.try {
+	switch {
+	case k == nil:
+		pl, err = a.p.with[a.pol].Election(a.name).Campaign(a.ctx, a.p.name)
+	case a.try:
 		pl, err = k.TryLock(a.ctx)
-	} else {
+	default:
 		pl, err = k.Lock(a.ctx)
 	}
 	return l.got(a, pl, err)
@@ -202,7 +209,7 @@ func (m *machine) ask(t *rapid.T) *ask {
 
 // wait draws how the wait of a ends by itself.
 func (m *machine) wait(t *rapid.T, a *ask, ctx context.Context) {
-	a.try = rapid.IntRange(0, 3).Draw(t, "try") == 0
+	a.try = a.kind != driver.Leader && rapid.IntRange(0, 3).Draw(t, "try") == 0
 	if d := rapid.SampledFrom([]time.Duration{0, 0, 0, 2 * time.Millisecond, 300 * time.Millisecond, 4 * time.Second}).Draw(t, "timeout"); d > 0 {
 		a.ctx, a.cancel = context.WithTimeout(ctx, d)
 	} else {
@@ -218,7 +225,7 @@ func (m *machine) lock(t *rapid.T) func() {
 func (m *machine) reenter(t *rapid.T) func() {
 	var xs []*lease
 	for _, x := range m.live() {
-		if x.a.kind != driver.Permits && !x.a.p.closing() {
+		if x.a.kind != driver.Permits && x.a.kind != driver.Leader && !x.a.p.closing() {
 			xs = append(xs, x)
 		}
 	}
@@ -288,6 +295,42 @@ func (m *machine) traffic(t *rapid.T) func() {
 				return
 			}
 			m.ledger.unlock(x)
+		}
+	}
+}
+
+// all takes several locks, all or none.
+func (m *machine) all(t *rapid.T) func() {
+	first := m.ask(t)
+	as, locks := []*ask{}, []pawl.Locker{}
+	for _, name := range names {
+		if name == "e" || rapid.IntRange(0, 2).Draw(t, "with "+name) == 0 {
+			continue
+		}
+		a := &ask{p: first.p, pol: first.pol, name: name, kind: pick(t, "kind", kinds[name]), weight: 1, try: first.try,
+			ctx: first.ctx, cancel: first.cancel, multi: true}
+		as, locks = append(as, a), append(locks, a.locker())
+	}
+	return func() {
+		if len(as) == 0 {
+			return
+		}
+		for _, a := range as {
+			m.ledger.asking(a)
+		}
+		var ls pawl.Leases
+		var err error
+		if first.try {
+			ls, err = pawl.All(locks...).TryLock(first.ctx)
+		} else {
+			ls, err = pawl.All(locks...).Lock(first.ctx)
+		}
+		for i, a := range as {
+			if err == nil {
+				m.ledger.got(a, ls[i], nil)
+			} else {
+				m.ledger.got(a, nil, err)
+			}
 		}
 	}
 }
@@ -548,7 +591,7 @@ func play(t *rapid.T, n int) {
 			synctest.Wait()
 		}
 	}
-	calls := []func(*rapid.T) func(){m.lock, m.lock, m.lock, m.lock, m.unlock, m.unlock, m.cancel, m.traffic, m.reenter, m.expire}
+	calls := []func(*rapid.T) func(){m.lock, m.lock, m.lock, m.lock, m.unlock, m.unlock, m.cancel, m.traffic, m.reenter, m.expire, m.all}
 	t.Repeat(map[string]func(*rapid.T){
 		"":        func(*rapid.T) { synctest.Wait(); m.ledger.check(names, m.procs); m.stop(t) },
 		"lock":    one(m.lock),
@@ -571,6 +614,7 @@ func play(t *rapid.T, n int) {
 		"mute":    one(m.mute),
 		"close":   one(m.close),
 		"traffic": one(m.traffic),
+		"all":     one(m.all),
 		"burst": func(t *rapid.T) { // many things in one instant
 			var fs []func()
 			for range rapid.IntRange(2, 8).Draw(t, "width") {
