@@ -92,6 +92,15 @@ func (s *Schedule) Run(ctx context.Context, fn func(context.Context) error) erro
 	return nil
 }
 
+type tickKey struct{}
+
+// Tick is the tick that ctx's function runs for, as Schedule.Run passes it, or the zero time elsewhere. A tick may be run
+// late: a job that works on a period of time (a report of the last hour) must go by it and not by the clock.
+func Tick(ctx context.Context) time.Time {
+	tick, _ := ctx.Value(tickKey{}).(time.Time)
+	return tick
+}
+
 // until waits for d, exactly; false when ctx ended first.
 func until(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
@@ -119,6 +128,7 @@ func (s *Schedule) run(ctx context.Context, tick time.Time, fn func(context.Cont
 		l, err := t.acquire(ctx, false)
 		switch {
 		case err == nil:
+			ctx = context.WithValue(ctx, tickKey{}, tick)
 			return s.lead(ctx, l, driver.End{Keep: keep.Truncate(time.Millisecond)}, fn)
 		case errors.Is(err, driver.ErrDone):
 			return nil

@@ -471,10 +471,12 @@ func TestScheduleOn(t *testing.T) {
 				failed++
 			}
 		}})
-		err := watched.ScheduleOn("q", quarters{}).Run(ctx, func(context.Context) error {
+		err := watched.ScheduleOn("q", quarters{}).Run(ctx, func(ctx context.Context) error {
 			ran = append(ran, time.Now().UTC().Format("15:04"))
+			want(t, "tick", pawl.Tick(ctx), time.Now())
 			return errors.New("no luck")
 		})
+		want(t, "no tick outside of a run", pawl.Tick(t.Context()), time.Time{})
 		wantIs(t, err, context.DeadlineExceeded)
 		want(t, "ran at", strings.Join(ran, " "), "00:15 00:30 00:45 01:00")
 		synctest.Wait()
