@@ -1,0 +1,166 @@
+package zklock
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+type tlsConfig = tls.Config
+
+// wire is the transport of a connection that Open makes. It mends what the client library leaves open: names of servers
+// are resolved at each dial instead of once, a server that takes the connection but does not answer is given up in time
+// for another one, and a connection can end without ending its session.
+type wire struct {
+	tls       *tls.Config
+	handshake time.Duration // how long a server may take to answer the first words
+	life      context.Context
+	end       context.CancelFunc
+	dropped   atomic.Bool // the connection is to end as if the process had died
+	drained   sync.WaitGroup
+
+	mu      sync.Mutex
+	servers []string
+	at      int
+	tried   int // since the last success
+}
+
+func newWire(servers []string, config *tls.Config, session time.Duration) *wire {
+	w := &wire{tls: config, handshake: max(session/6, 500*time.Millisecond), servers: append([]string{}, servers...)}
+	w.life, w.end = context.WithCancel(context.Background())
+	rand.Shuffle(len(w.servers), func(i, j int) { w.servers[i], w.servers[j] = w.servers[j], w.servers[i] })
+	return w
+}
+
+// Init, Len, Next and Connected make it a zk.HostProvider.
+func (w *wire) Init([]string) error { return nil }
+
+func (w *wire) Len() int { return len(w.servers) }
+
+func (w *wire) Next() (string, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.servers[w.at]
+	w.at = (w.at + 1) % len(w.servers)
+	w.tried++
+	// The library waits for a second before a server that starts a new round.
+	return s, w.tried > len(w.servers) && (w.tried-1)%len(w.servers) == 0
+}
+
+func (w *wire) Connected() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tried = 0
+}
+
+// Printf makes it a zk.Logger. What the library has to say is for those who look for it.
+func (w *wire) Printf(format string, args ...any) {
+	slog.Debug("zookeeper client", "text", fmt.Sprintf(format, args...))
+}
+
+func (w *wire) dial(network, addr string, timeout time.Duration) (net.Conn, error) {
+	if w.dropped.Load() {
+		return nil, errDropped
+	}
+	ctx, cancel := context.WithTimeout(w.life, timeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	if w.tls != nil {
+		config := w.tls.Clone()
+		if config.ServerName == "" {
+			config.ServerName, _, _ = net.SplitHostPort(addr)
+		}
+		secure := tls.Client(conn, config)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			conn.Close()
+			return nil, err
+		}
+		conn = secure
+	}
+	conn.SetReadDeadline(time.Now().Add(w.handshake))
+	return &wireConn{Conn: conn, w: w}, nil
+}
+
+var errDropped = errors.New("the connection was dropped")
+
+// close ends the connection: with its session, or as if the process had died.
+func (w *wire) close(conn *zk.Conn, session bool) {
+	if !session {
+		w.dropped.Store(true)
+	}
+	closed := make(chan struct{})
+	go func() {
+		conn.Close()
+		close(closed)
+	}()
+	if !session {
+		// The library's Close waits for a second for an answer if it comes after the end of its loop, which may be in a
+		// dial: so that ends a little later.
+		select {
+		case <-closed:
+		case <-time.After(5 * time.Millisecond):
+		}
+		w.end()
+	}
+	<-closed
+	w.end()
+	w.drained.Wait()
+}
+
+// wireConn is one connection to a server.
+type wireConn struct {
+	net.Conn
+	w *wire
+
+	// Only the library's reading side uses these.
+	size   [4]byte // of the answer to the first words
+	got    int     // bytes of that answer, its size included
+	shaken bool    // it has come, so the library's own deadlines hold
+}
+
+// Write refuses once the connection is dropped, so that a request to end the session never leaves.
+func (c *wireConn) Write(p []byte) (int, error) {
+	if c.w.dropped.Load() {
+		return 0, errDropped
+	}
+	return c.Conn.Write(p)
+}
+
+// SetReadDeadline leaves the deadline of the dial in place until the server has answered: the library's own is several
+// session timeouts for the first four bytes, and none for the rest.
+func (c *wireConn) SetReadDeadline(t time.Time) error {
+	if !c.shaken {
+		return nil
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *wireConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if !c.shaken {
+		copy(c.size[min(c.got, 4):], p[:n])
+		c.got += n
+		if c.got >= 4 && c.got >= 4+int(binary.BigEndian.Uint32(c.size[:])) {
+			c.shaken = true
+			c.Conn.SetReadDeadline(time.Time{})
+		}
+	}
+	if err == io.EOF && c.w.dropped.Load() {
+		err = errDropped
+	}
+	return n, err
+}
