@@ -21,7 +21,7 @@ func newLedger(t *testing.T) *ledger {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.close() })
-	if err := l.create(t.Context(), 5); err != nil {
+	if err := l.create(t.Context(), 5, 1); err != nil {
 		t.Fatal(err)
 	}
 	return l
@@ -160,7 +160,7 @@ func TestClaimBeforeTheRead(t *testing.T) {
 						return err
 					}
 				}
-				left, _, err = look(ctx, tx, 1)
+				left, _, err = look(ctx, tx, whole, 1)
 				return err
 			}); err != nil {
 				t.Fatal(err)
@@ -172,7 +172,7 @@ func TestClaimBeforeTheRead(t *testing.T) {
 				if err := marks.Claim(ctx, tx, resource, m); err != nil {
 					return err
 				}
-				return order(ctx, tx, left, uint32(m.token), 1)
+				return order(ctx, tx, whole, left, uint32(m.token), 1)
 			})
 		}
 		a := read(old)
@@ -185,7 +185,7 @@ func TestClaimBeforeTheRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		left, _, err := look(ctx, l.read, 1)
+		left, _, err := look(ctx, l.read, whole, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ func TestBadFlags(t *testing.T) {
 		{"--rate +Inf", "--rate +Inf: it takes"},
 		{"--rate 1e-9", "--rate 1e-09: it takes"},
 		{"--seed -1", "invalid argument"},
-		{"--strategy hope", `unknown strategy "hope": there are none, process-mutex, setnx-del, row-update, lock, lock-wait, lock-paused, lock+token`},
+		{"--strategy hope", `unknown strategy "hope": there are none, process-mutex, setnx-del, row-update, lock, lock-wait, striped, lock-paused, lock+token`},
 		{"--strategy lock,", `unknown strategy ""`},
 		{"--backend gopher://user:geheim@host", "--backend: unknown backend"},
 		{"--backend mem:", "--backend: mem lives in one process"},

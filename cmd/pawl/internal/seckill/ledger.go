@@ -12,14 +12,17 @@ import (
 	"github.com/pawl-lock/pawl/fence"
 )
 
-// ledger is the shop's database, of one strategy: one item's stock, the orders, the refused writes. Reads see what is
+// ledger is the shop's database, of one strategy: one item's stock, in one part or in several, the orders, the refused writes. Reads see what is
 // committed; a write is one transaction, which SQLite runs one after the other across all servers.
 type ledger struct {
 	read, write *sql.DB
 }
 
-// item is the one thing on sale; its row has this id.
-const item = 1
+// item is the one thing on sale. Its stock is in this part, unless the strategy splits it.
+const (
+	item  = 1
+	whole = 0
+)
 
 // resource is what the fencing token of the item is claimed for.
 const resource = "stock:1"
@@ -52,15 +55,15 @@ func openLedger(path string) (*ledger, error) {
 
 func (l *ledger) close() error { return errors.Join(l.read.Close(), l.write.Close()) }
 
-// create makes the tables and puts n items on the shelf. The orders have no unique index on the buyer: whether somebody
+// create makes the tables and puts n items on the shelf, spread evenly over the parts. The orders have no unique index on the buyer: whether somebody
 // buys twice is up to the strategy.
-func (l *ledger) create(ctx context.Context, n int) error {
+func (l *ledger) create(ctx context.Context, n, parts int) error {
 	guard, err := marks.CreateTable()
 	if err != nil {
 		return err
 	}
 	for _, q := range []string{
-		"CREATE TABLE stock (item INTEGER PRIMARY KEY, n INTEGER NOT NULL)",
+		"CREATE TABLE stock (item INTEGER, part INTEGER, n INTEGER NOT NULL, PRIMARY KEY (item, part))",
 		"CREATE TABLE orders (id INTEGER PRIMARY KEY, buyer INTEGER NOT NULL, server INTEGER NOT NULL)",
 		"CREATE INDEX orders_buyer ON orders (buyer)",
 		"CREATE TABLE refused (id INTEGER PRIMARY KEY, buyer INTEGER NOT NULL, token INTEGER NOT NULL, seen INTEGER NOT NULL)",
@@ -70,8 +73,12 @@ func (l *ledger) create(ctx context.Context, n int) error {
 			return fmt.Errorf("make the shop's database: %w", err)
 		}
 	}
-	_, err = l.write.ExecContext(ctx, "INSERT INTO stock (item, n) VALUES (?, ?)", item, n)
-	return err
+	for part := range parts {
+		if _, err := l.write.ExecContext(ctx, "INSERT INTO stock (item, part, n) VALUES (?, ?, ?)", item, part, (n+parts-1-part)/parts); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // querier is a *sql.DB or a *sql.Tx.
@@ -79,9 +86,9 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// look reads how many are left, and whether the buyer has an order.
-func look(ctx context.Context, q querier, buyer uint32) (left int, has bool, err error) {
-	err = q.QueryRowContext(ctx, "SELECT n, EXISTS (SELECT 1 FROM orders WHERE buyer = ?) FROM stock WHERE item = ?", buyer, item).Scan(&left, &has)
+// look reads how many are left of a part, and whether the buyer has an order.
+func look(ctx context.Context, q querier, part int, buyer uint32) (left int, has bool, err error) {
+	err = q.QueryRowContext(ctx, "SELECT n, EXISTS (SELECT 1 FROM orders WHERE buyer = ?) FROM stock WHERE item = ? AND part = ?", buyer, item, part).Scan(&left, &has)
 	return left, has, err
 }
 
@@ -99,8 +106,8 @@ func (l *ledger) inTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 }
 
 // order writes the stock that the caller computed from what it read, and the order.
-func order(ctx context.Context, tx *sql.Tx, left int, buyer uint32, server int) error {
-	if _, err := tx.ExecContext(ctx, "UPDATE stock SET n = ? WHERE item = ?", left, item); err != nil {
+func order(ctx context.Context, tx *sql.Tx, part, left int, buyer uint32, server int) error {
+	if _, err := tx.ExecContext(ctx, "UPDATE stock SET n = ? WHERE item = ? AND part = ?", left, item, part); err != nil {
 		return err
 	}
 	_, err := tx.ExecContext(ctx, "INSERT INTO orders (buyer, server) VALUES (?, ?)", buyer, server)

@@ -52,7 +52,7 @@ func (r *run) sale(ctx context.Context, st strategy, progress func(done, sold in
 			os.Remove(path + suffix)
 		}
 	}()
-	if err := db.create(ctx, r.stock); err != nil {
+	if err := db.create(ctx, r.stock, max(st.parts, 1)); err != nil {
 		return res, err
 	}
 

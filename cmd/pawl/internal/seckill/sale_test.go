@@ -117,13 +117,13 @@ func TestSaleWithoutOneBuyerTooMany(t *testing.T) {
 	}{{"40", "40", 40, 0}, {"7", "30", 7, 23}, {"1", "1", 1, 0}} {
 		t.Run(c.buyers+"of"+c.stock, func(t *testing.T) {
 			t.Parallel()
-			o := program(t, "--buyers", c.buyers, "--stock", c.stock, "--strategy", "row-update,lock", "--strategy", "lock-wait,lock+token", "--servers", "2", "--json")
+			o := program(t, "--buyers", c.buyers, "--stock", c.stock, "--strategy", "row-update,lock", "--strategy", "lock-wait,striped,lock+token", "--servers", "2", "--json")
 			if o.code != 0 {
 				t.Fatalf("exit code %d: %s", o.code, o.stderr)
 			}
 			r := parse(t, o.stdout)
-			if len(r.Strategies) != 4 {
-				t.Fatalf("got %d strategies, want 4", len(r.Strategies))
+			if len(r.Strategies) != 5 {
+				t.Fatalf("got %d strategies, want 5", len(r.Strategies))
 			}
 			for _, s := range r.Strategies {
 				if s.Sold != c.sold || s.Unsold != c.unsold || s.Duplicates != 0 || s.Oversold != 0 {

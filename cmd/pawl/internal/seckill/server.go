@@ -77,7 +77,7 @@ func openShop(ctx context.Context, cfg config) (_ *shop, _ sellFunc, closeShop f
 			closeShop()
 		}
 	}()
-	s := &shop{cfg: cfg}
+	s := &shop{cfg: cfg, parts: st.parts}
 	if s.db, err = openLedger(cfg.Database); err != nil {
 		return nil, nil, nil, err
 	}

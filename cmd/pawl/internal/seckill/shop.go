@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,7 @@ type sellFunc func(ctx context.Context, buyer uint32) (answer, error)
 type shop struct {
 	cfg   config
 	db    *ledger
+	parts int          // of the stock
 	locks *pawl.Client // nil unless the strategy is one of pawl's
 	naive naiveLock    // of setnx-del
 	pause func(ctx context.Context, left int)
@@ -49,7 +51,7 @@ func (s *shop) outcome(left int, has bool) (answer, bool) {
 
 // readThenWrite is the sale as it is written without a thought of others: read, check, think, write what was computed.
 func (s *shop) readThenWrite(ctx context.Context, buyer uint32) (answer, error) {
-	left, has, err := look(ctx, s.db.read, buyer)
+	left, has, err := look(ctx, s.db.read, whole, buyer)
 	if err != nil {
 		return failed, err
 	}
@@ -57,11 +59,11 @@ func (s *shop) readThenWrite(ctx context.Context, buyer uint32) (answer, error) 
 		return a, nil
 	}
 	time.Sleep(think)
-	return s.write(ctx, left-1, buyer)
+	return s.write(ctx, whole, left-1, buyer)
 }
 
-func (s *shop) write(ctx context.Context, left int, buyer uint32) (answer, error) {
-	if err := s.db.inTx(ctx, func(tx *sql.Tx) error { return order(ctx, tx, left, buyer, s.cfg.Server) }); err != nil {
+func (s *shop) write(ctx context.Context, part, left int, buyer uint32) (answer, error) {
+	if err := s.db.inTx(ctx, func(tx *sql.Tx) error { return order(ctx, tx, part, left, buyer, s.cfg.Server) }); err != nil {
 		return failed, err
 	}
 	return bought, nil
@@ -111,7 +113,7 @@ func (s *shop) rowUpdate() sellFunc {
 			return soldOut, nil
 		}
 		err = s.db.inTx(ctx, func(tx *sql.Tx) error {
-			left, has, err := look(ctx, tx, buyer)
+			left, has, err := look(ctx, tx, whole, buyer)
 			if err != nil {
 				return err
 			}
@@ -177,11 +179,54 @@ func (s *shop) lockWait() sellFunc {
 	}
 }
 
+// buyerStripes is how many locks stand for all buyers.
+const buyerStripes = 256
+
+// striped sells from the first part that is free and not empty. The lock of a part guards its stock and nothing else: that
+// a buyer gets one order is a matter of all parts, and so of a lock of the buyer's own, around the other. It is one of a few
+// hundred that all buyers share by hash, for else every buyer would leave a name in the store.
+func (s *shop) striped() sellFunc {
+	buyers := s.locks.Striped(s.cfg.Lock+":buyer", buyerStripes)
+	stock := s.locks.Striped(s.cfg.Lock+":stock", s.parts)
+	return func(ctx context.Context, buyer uint32) (a answer, err error) {
+		who := strconv.FormatUint(uint64(buyer), 10)
+		err = buyers.Segment(buyers.Of(who)).Do(ctx, func(ctx context.Context) error {
+			if s.closed.Load() {
+				a = soldOut
+				return nil
+			}
+			found, err := stock.Any(ctx, stock.Of(who), func(ctx context.Context, part int) (bool, error) {
+				left, has, err := look(ctx, s.db.read, part, buyer)
+				switch {
+				case err != nil:
+					return false, err
+				case has:
+					a = already
+					return true, nil
+				case left <= 0:
+					return false, nil
+				}
+				time.Sleep(think)
+				a, err = s.write(ctx, part, left-1, buyer)
+				return true, err
+			})
+			if err == nil && !found {
+				a, _ = s.outcome(0, false) // every part was seen to be empty, and nothing is put back
+			}
+			return err
+		})
+		if err != nil {
+			return failed, err
+		}
+		return a, nil
+	}
+}
+
 // lockPaused looks at its lease a last time, is paused, and writes. The look cannot help: the pause may always fall after
 // it. So the write does not use the lease's context, as if it were on its way already.
 func (s *shop) lockPaused() sellFunc {
 	return s.underPauses(func(ctx context.Context, buyer uint32, lease *pawl.Lease) (answer, error) {
-		left, has, err := look(ctx, s.db.read, buyer)
+		left, has, err := look(ctx, s.db.read, whole, buyer)
 		if err != nil {
 			return failed, err
 		}
@@ -193,7 +238,7 @@ func (s *shop) lockPaused() sellFunc {
 			return busy, nil
 		}
 		s.pause(ctx, left)
-		return s.write(ctx, left-1, buyer)
+		return s.write(ctx, whole, left-1, buyer)
 	})
 }
 
@@ -206,7 +251,7 @@ func (s *shop) lockToken() sellFunc {
 			if err := marks.Claim(ctx, tx, resource, lease); err != nil {
 				return err
 			}
-			left, has, err = look(ctx, tx, buyer)
+			left, has, err = look(ctx, tx, whole, buyer)
 			return err
 		})
 		if errors.Is(err, fence.ErrStale) {
@@ -228,7 +273,7 @@ func (s *shop) lockToken() sellFunc {
 			if err := marks.Claim(ctx, tx, resource, sent); err != nil {
 				return err
 			}
-			return order(ctx, tx, left-1, buyer, s.cfg.Server)
+			return order(ctx, tx, whole, left-1, buyer, s.cfg.Server)
 		})
 		if errors.Is(err, fence.ErrStale) {
 			return busy, s.refuse(ctx, buyer, err)
