@@ -248,7 +248,7 @@ func (m *Multi) acquire(ctx context.Context, try bool) (Leases, error) {
 			}
 		}
 		if try || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
-			return nil, err
+			return nil, both(err, ctx) // err may tell only of our own short wait
 		}
 		// Wait for the one that did not come while nothing is held, then for the others in order.
 		slices.Sort(order)

@@ -40,6 +40,11 @@ func (l *ledger) check(names []string, procs []*proc) {
 		l.over = l.over[n:]
 	}
 	l.checkLines()
+	for _, r := range records {
+		for _, h := range r.Holds {
+			l.checkOwner(l.byID[h.ID], procs)
+		}
+	}
 	for _, n := range names {
 		l.checkWake(records[n], procs)
 	}
@@ -110,6 +115,9 @@ func (l *ledger) checkLines() {
 		w    *wire
 		name string
 	}
+	for p := range l.owed {
+		l.complain("%s had no answer for %s and does not leave", p.w.name, p.r.ID)
+	}
 	n := map[key]int{}
 	for p := range l.inLine {
 		if p.r.Kind == driver.Fair || p.r.Kind == driver.Leader {
@@ -120,6 +128,24 @@ func (l *ledger) checkLines() {
 			l.complain("%s has %d contenders in line for %q", p.w.name, n[k], p.r.Name)
 		}
 	}
+}
+
+// checkOwner checks that somebody uses what the store shows as held. h is nil for what a minimum hold keeps.
+func (l *ledger) checkOwner(h *hold, procs []*proc) {
+	if h == nil || h.detached || h.TTL == linger.TTL || len(l.on(h)) > 0 {
+		return
+	}
+	for _, p := range procs {
+		if since, calm := p.wire.calm(); p.wire == h.w && (!calm || p.cut() || p.closing() || time.Since(since) < h.TTL) {
+			return
+		}
+		for a := range l.asks {
+			if a.multi && a.p == p && p.wire == h.w {
+				return
+			}
+		}
+	}
+	l.complain("the store has %s of %q, but nobody uses it", h.ID, h.Name)
 }
 
 // checkWake checks that no waiter sleeps beside a free name.

@@ -29,6 +29,7 @@ type ledger struct {
 	over     []*lease              // the others
 	asks     map[*ask]bool         // calls of Lock and TryLock under way
 	inLine   map[*place]bool       // places that the client has in a line of the store
+	owed     map[*place]bool       // places whose Try had no answer: they must be left
 	tops     map[string]*top       // by name
 	grants   map[string]int        // by name: how many there were
 	keptTill map[string]time.Time  // by name: MinHold
@@ -46,7 +47,9 @@ type hold struct {
 	driver.Hold
 	span     int
 	at       time.Time
+	w        *wire
 	robbed   time.Time // Expire or Steal; zero: no
+	detached bool
 	attached bool
 }
 
@@ -109,7 +112,7 @@ type freeSince struct {
 
 func newLedger(store *memlock.Driver) *ledger {
 	return &ledger{god: store.Share(), start: time.Now(), ids: map[string]bool{}, undone: map[string]time.Time{},
-		byID: map[string]*hold{}, asks: map[*ask]bool{}, inLine: map[*place]bool{},
+		byID: map[string]*hold{}, asks: map[*ask]bool{}, inLine: map[*place]bool{}, owed: map[*place]bool{},
 		tops: map[string]*top{}, grants: map[string]int{}, keptTill: map[string]time.Time{}, free: map[string]*freeSince{}}
 }
 
@@ -174,7 +177,7 @@ func (l *ledger) entered(w *wire, r driver.Request) {
 func (l *ledger) granted(w *wire, r driver.Request, g driver.Grant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := &hold{Hold: r.Hold, span: g.Span, at: time.Now()}
+	h := &hold{Hold: r.Hold, w: w, span: g.Span, at: time.Now()}
 	h.Token = g.Token
 	l.byID[r.ID] = h
 	l.grants[r.Name]++
@@ -187,10 +190,14 @@ func (l *ledger) granted(w *wire, r driver.Request, g driver.Grant) {
 func (l *ledger) tried(p *place, state string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if state == "in line" && p.r.Wait {
+	switch {
+	case state == "in line" && p.r.Wait:
 		l.inLine[p] = true
-	} else if state != "" {
+	case state != "":
 		delete(l.inLine, p)
+	}
+	if state == "unknown" {
+		l.owed[p] = true
 	}
 }
 
@@ -198,6 +205,7 @@ func (l *ledger) leaving(p *place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.inLine, p)
+	delete(l.owed, p)
 	l.end(p.r.ID)
 }
 
@@ -313,6 +321,9 @@ func (l *ledger) lease(a *ask, pl *pawl.Lease) *lease {
 	if h := x.hold; h == nil || h.Name != a.name || pl.Name() != a.name || x.token < h.Token || x.token >= h.Token+int64(h.span) {
 		l.complain("lease %d has the token %d of %s %q, which the store never granted", x.n, x.token, pl.ID(), pl.Name())
 		return nil
+	}
+	if nested := a.in != nil && a.in.token == x.token; !nested && (x.hold.Kind != a.kind || x.hold.Permits != a.weight) {
+		l.complain("lease %d (%v) lives on %d permits, used as %s", x.n, a, x.hold.Permits, x.hold.Kind)
 	}
 	if at := l.undone[x.hold.ID]; !at.IsZero() {
 		l.complain("lease %d lives on %s, which was given back", x.n, x.hold.ID)

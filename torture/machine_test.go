@@ -278,6 +278,10 @@ func (m *machine) traffic(t *rapid.T) func() {
 	a := m.ask(t)
 	rounds := rapid.IntRange(1, 6).Draw(t, "rounds")
 	work := rapid.SampledFrom([]time.Duration{0, 0, 50 * time.Microsecond, time.Millisecond, 30 * time.Millisecond}).Draw(t, "work")
+	return m.worker(a, rounds, work)
+}
+
+func (m *machine) worker(a *ask, rounds int, work time.Duration) func() {
 	return func() {
 		for range rounds {
 			b := *a
@@ -335,6 +339,22 @@ func (m *machine) all(t *rapid.T) func() {
 	}
 }
 
+// crowd is several goroutines of one process that want the same.
+func (m *machine) crowd(t *rapid.T) func() {
+	var fs []func()
+	a := m.ask(t)
+	work := rapid.SampledFrom([]time.Duration{0, 0, 50 * time.Microsecond}).Draw(t, "work")
+	rounds := rapid.IntRange(1, 4).Draw(t, "rounds")
+	for range rapid.IntRange(2, 6).Draw(t, "crowd") {
+		fs = append(fs, m.worker(a, rounds, work))
+	}
+	return func() {
+		for _, f := range fs {
+			m.run(f)
+		}
+	}
+}
+
 func (m *machine) expire(t *rapid.T) func() {
 	name := rapid.SampledFrom(names).Draw(t, "name")
 	return func() { m.ledger.rob(name, "", func() { m.store.Expire(name) }) }
@@ -377,7 +397,7 @@ func (m *machine) detach(t *rapid.T) func() {
 			}
 			return
 		}
-		x.unlocked = true
+		x.unlocked, x.hold.detached = true, true
 		m.ledger.drop(x)
 		m.tickets = append(m.tickets, &slip{ticket, x})
 	}
@@ -423,6 +443,24 @@ func (m *machine) attach(t *rapid.T) func() {
 	}
 }
 
+// edge sleeps until shortly before or after a lease must be over, with its process cut off or not.
+func (m *machine) edge(t *rapid.T) {
+	x, ok := some(t, "lease", m.live())
+	if !ok {
+		t.Skip("nothing is held")
+	}
+	cut := rapid.Bool().Draw(t, "cut")
+	off := rapid.SampledFrom([]time.Duration{-time.Millisecond, 0, time.Millisecond}).Draw(t, "off")
+	if cut && !x.a.p.setBroken(true) {
+		x.a.p.wire.spoil()
+		x.a.p.wire.Break(errBroken)
+		m.ledger.logf("%s is cut off, to see lease %d end", x.a.p.name, x.n)
+	}
+	if d := time.Until(x.l.Deadline()) + off; x.l.Err() == nil && d > 0 {
+		time.Sleep(d)
+	}
+}
+
 func (m *machine) breakStore(t *rapid.T) func() {
 	p := m.open(t)
 	err := rapid.SampledFrom([]error{errBroken, errCertain}).Draw(t, "error")
@@ -459,7 +497,7 @@ func (m *machine) repair(p *proc) {
 func (m *machine) fault(t *rapid.T) func() {
 	p := m.open(t)
 	method := rapid.SampledFrom([]string{"Try", "Try", "Leave", "Renew", "Release", "Attach"}).Draw(t, "method")
-	delay := rapid.SampledFrom([]time.Duration{200 * time.Microsecond, 2 * time.Millisecond, 400 * time.Millisecond, 2500 * time.Millisecond})
+	delay := rapid.SampledFrom([]time.Duration{200 * time.Microsecond, 2 * time.Millisecond, 400 * time.Millisecond, 1400 * time.Millisecond, 2500 * time.Millisecond})
 	var f fault
 	switch rapid.IntRange(0, 5).Draw(t, "fault") {
 	case 0:
@@ -591,7 +629,7 @@ func play(t *rapid.T, n int) {
 			synctest.Wait()
 		}
 	}
-	calls := []func(*rapid.T) func(){m.lock, m.lock, m.lock, m.lock, m.unlock, m.unlock, m.cancel, m.traffic, m.reenter, m.expire, m.all}
+	calls := []func(*rapid.T) func(){m.lock, m.lock, m.lock, m.lock, m.unlock, m.unlock, m.cancel, m.traffic, m.reenter, m.expire, m.all, m.crowd}
 	t.Repeat(map[string]func(*rapid.T){
 		"":        func(*rapid.T) { synctest.Wait(); m.ledger.check(names, m.procs); m.stop(t) },
 		"lock":    one(m.lock),
@@ -615,6 +653,9 @@ func play(t *rapid.T, n int) {
 		"close":   one(m.close),
 		"traffic": one(m.traffic),
 		"all":     one(m.all),
+		"crowd":   one(m.crowd),
+		"edge":    m.edge,
+		"edge2":   m.edge,
 		"burst": func(t *rapid.T) { // many things in one instant
 			var fs []func()
 			for range rapid.IntRange(2, 8).Draw(t, "width") {

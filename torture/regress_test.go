@@ -1,6 +1,7 @@
 package torture_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -84,5 +85,25 @@ func TestNoWriterInsideAnInnerReader(t *testing.T) {
 		}
 		w.Unlock()
 		outer.Unlock()
+	})
+}
+
+// All gave the end of one of its own short waits as the reason why the caller's wait had ended.
+func TestAllSaysWhatEndedTheWait(t *testing.T) {
+	bubble(t, func(t *world) {
+		a, wire := t.process()
+		b, _ := t.process()
+		held := t.must(b.Mutex("2"))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		answer := make(chan error, 1)
+		wire.next("Release", fault{After: time.Second})
+		go func() {
+			_, err := pawl.All(a.Mutex("1"), a.Mutex("2")).Lock(ctx)
+			answer <- err
+		}()
+		time.Sleep(500 * time.Millisecond) // it has given up on 2 for now and gives 1 back, to wait for 2 first
+		cancel(errGaveUp)
+		wantIs(t, <-answer, pawl.ErrHeld, errGaveUp)
+		held.Unlock()
 	})
 }
