@@ -99,7 +99,13 @@ func (b *batch) tick() error {
 
 // exec runs a statement of the dialect's file and answers how many rows it changed.
 func (b *batch) exec(statement string, args ...any) (int64, error) {
-	r, err := b.tx.Stmt(b.d.setup.statement(statement)).Exec(args...)
+	var r sql.Result
+	var err error
+	if st := b.d.setup.statement(statement); st != nil {
+		r, err = b.tx.Stmt(st).Exec(args...)
+	} else {
+		r, err = b.tx.Exec(b.d.sections[statement].text, args...)
+	}
 	if err != nil {
 		return 0, failure{err}
 	}
@@ -111,20 +117,23 @@ func (b *batch) exec(statement string, args ...any) (int64, error) {
 }
 
 // row runs a statement that answers at most one row, and reports whether there was one.
-func (b *batch) row(statement string, args []any, into ...any) (bool, error) {
-	err := b.tx.Stmt(b.d.setup.statement(statement)).QueryRow(args...).Scan(into...)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	if err != nil {
-		return false, failure{err}
-	}
-	return true, nil
+func (b *batch) row(statement string, args []any, into ...any) (found bool, err error) {
+	err = b.rows(statement, args, func(scan func(...any) error) error {
+		found = true
+		return scan(into...)
+	})
+	return found, err
 }
 
 // rows runs a statement and calls each with every row's scanner. each must not run statements.
 func (b *batch) rows(statement string, args []any, each func(scan func(...any) error) error) error {
-	rows, err := b.tx.Stmt(b.d.setup.statement(statement)).Query(args...)
+	var rows *sql.Rows
+	var err error
+	if st := b.d.setup.statement(statement); st != nil {
+		rows, err = b.tx.Stmt(st).Query(args...)
+	} else {
+		rows, err = b.tx.Query(b.d.sections[statement].text, args...)
+	}
 	return scanAll(rows, err, each)
 }
 

@@ -3,9 +3,10 @@ package sqllock_test
 import (
 	"context"
 	"database/sql"
-	"path/filepath"
+	"os"
 	"sync"
 	"testing"
+	"time"
 
 	_ "modernc.org/sqlite"
 
@@ -14,15 +15,25 @@ import (
 	"github.com/pawl-lock/pawl/sqllock"
 )
 
-// Each case has a file of its own, and each driver of a case a pool of its own, as another process would have it.
+// Each case has a file of its own, and each driver of a case a pool of its own, as another process would have it. The files
+// are copies of one with the tables in it, which is quicker than to create them.
 func TestConformance(t *testing.T) {
+	made := newFile(t)
+	open(t, made).Close()
+	tables, err := os.ReadFile(made)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var mu sync.Mutex
 	files := make(map[testing.TB]string)
 	fileOf := func(t testing.TB) string {
 		mu.Lock()
 		defer mu.Unlock()
 		if files[t] == "" {
-			files[t] = filepath.Join(t.TempDir(), "locks.db")
+			files[t] = newFile(t)
+			if err := os.WriteFile(files[t], tables, 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 		return files[t]
 	}
@@ -34,7 +45,8 @@ func TestConformance(t *testing.T) {
 			}
 			return d
 		},
-		Kinds: []driver.Kind{driver.Exclusive, driver.Fair},
+		MinTTL: 2 * time.Second, // for a busy machine with the race detector
+		Kinds:  []driver.Kind{driver.Exclusive, driver.Fair},
 		Delete: func(t testing.TB, name string) {
 			db, err := sql.Open("sqlite", fileOf(t)+"?_busy_timeout=10000")
 			if err != nil {

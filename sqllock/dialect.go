@@ -81,17 +81,24 @@ func tables(o Options) map[string]string {
 	}
 }
 
-// sections splits SQL text at its "-- name: word" lines and fills in the table names.
-func (d *dialect) sections(o Options) map[string]string {
+// section is one statement of the dialect's text.
+type section struct {
+	text string
+	rare bool // not kept prepared
+}
+
+// sections splits SQL text at its lines "-- name: word" or "-- name: word, rare", and fills in the table names.
+func (d *dialect) sections(o Options) map[string]section {
 	var pairs []string
 	for word, table := range tables(o) {
 		pairs = append(pairs, "{"+word+"}", d.quote(table))
 	}
 	fill := strings.NewReplacer(pairs...)
-	out := make(map[string]string)
+	out := make(map[string]section)
 	for _, part := range strings.Split(d.text, "\n-- name: ")[1:] {
 		name, body, _ := strings.Cut(part, "\n")
-		out[name] = fill.Replace(strings.TrimSpace(body))
+		name, rare := strings.CutSuffix(name, ", rare")
+		out[name] = section{text: fill.Replace(strings.TrimSpace(body)), rare: rare}
 	}
 	return out
 }

@@ -20,7 +20,7 @@ type Driver struct {
 	opts     Options
 	dialect  *dialect
 	clock    func() (moment, error)
-	sections map[string]string
+	sections map[string]section
 	process  string // names this driver in the line
 	bad      error  // what was wrong with the arguments of New; every call answers it
 

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -128,4 +130,28 @@ func mustBeHeld(t testing.TB, d driver.Driver, name string) *driver.HeldError {
 		t.Fatalf("Try for %q, which is held, got: %v", name, err)
 	}
 	return held
+}
+
+// each runs f for n numbers at once.
+func each(t *testing.T, n int, f func(i int) error) {
+	t.Helper()
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = f(i) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func settle(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(soon); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			buf := make([]byte, 1<<20)
+			t.Fatalf("%s: not settled after %v\n%s", what, soon, buf[:runtime.Stack(buf, true)])
+		}
+	}
 }

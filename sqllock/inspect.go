@@ -30,7 +30,7 @@ func (d *Driver) see(ctx context.Context, name []byte) (row lockRow, waiters int
 		if m, err = d.clock(); err != nil {
 			return err
 		}
-		err := d.setup.statement("see_lock").QueryRowContext(ctx, name, m.boot, m.now).Scan(append(row.into(), &waiters)...)
+		err := d.db.QueryRowContext(ctx, d.sections["see_lock"].text, name, m.boot, m.now).Scan(append(row.into(), &waiters)...)
 		if errors.Is(err, sql.ErrNoRows) { // nothing was ever locked in this boot
 			row, waiters = lockRow{}, 0
 			return nil
@@ -80,7 +80,7 @@ func (d *Driver) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 				if err != nil {
 					return err
 				}
-				rows, err := d.setup.statement("see_locks").QueryContext(ctx, m.boot, m.now, from, cursor, end, listPage)
+				rows, err := d.db.QueryContext(ctx, d.sections["see_locks"].text, m.boot, m.now, from, cursor, end, listPage)
 				return scanAll(rows, err, func(scan func(...any) error) error {
 					var row lockRow
 					var waiters int

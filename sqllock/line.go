@@ -57,27 +57,27 @@ func (b *batch) front(name []byte) ([]waiter, error) {
 	return out, err
 }
 
-// next is the waiter for whom a free name is kept; nil if p may have it.
-func (b *batch) next(p *place) (*waiter, error) {
+// next is the waiter for whom a free name is kept; nil if p may have it. nobody says that the line is empty.
+func (b *batch) next(p *place) (w *waiter, nobody bool, err error) {
 	for {
 		line, err := b.front(p.name)
 		if err != nil || len(line) == 0 {
-			return nil, err
+			return nil, true, err
 		}
 		w := line[0]
 		switch {
 		case w.id == p.r.ID:
-			return nil, nil
+			return nil, false, nil
 		case w.until <= b.now, w.callAt.Valid && w.turnEnd() <= b.now:
 			if _, err := b.exec("quit", w.seq); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		case !w.callAt.Valid: // the holder died
 			if err := b.call(p.name, b.now); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		default:
-			return &w, nil
+			return &w, false, nil
 		}
 	}
 }
@@ -129,14 +129,10 @@ func (b *batch) join(p *place) (ahead int, err error) {
 
 // granted takes p, which has the name now, out of the line. Whoever was told to look need not any more.
 func (b *batch) granted(p *place) error {
-	line, err := b.front(p.name)
-	if err != nil || len(line) == 0 {
-		return err
-	}
 	if _, err := b.quit(p); err != nil {
 		return err
 	}
-	_, err = b.exec("uncall", p.name)
+	_, err := b.exec("uncall", p.name)
 	return err
 }
 

@@ -75,7 +75,7 @@ func (b *batch) try(p *place, span int) (lockRow, error) {
 		held := &driver.HeldError{By: row.held(b.moment, p.r.Name), Remaining: b.left(row.until)}
 		return row, b.refuse(p, held)
 	}
-	next, err := b.next(p)
+	next, nobody, err := b.next(p)
 	if err != nil {
 		return row, err
 	}
@@ -92,7 +92,7 @@ func (b *batch) try(p *place, span int) (lockRow, error) {
 		until: end, since: b.wall, who: readable(p.r.Who),
 	}
 	b.reserve(row.last)
-	if err := b.put(p.name, row); err != nil {
+	if err := b.put(p.name, row); err != nil || nobody {
 		return row, err
 	}
 	return row, b.granted(p)

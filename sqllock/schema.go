@@ -40,7 +40,7 @@ func (d *Driver) CreateSchema(ctx context.Context) error {
 				return err
 			}
 			defer tx.Rollback()
-			if _, err := tx.ExecContext(ctx, d.sections["schema"]); err != nil {
+			if _, err := tx.ExecContext(ctx, d.sections["schema"].text); err != nil {
 				return err
 			}
 			return tx.Commit()
@@ -67,7 +67,7 @@ func (d *Driver) checkTables(ctx context.Context) (missing bool, err error) {
 			missing = true
 			continue
 		}
-		want := wanted(d.sections["schema"], d.dialect.quote(table))
+		want := wanted(d.sections["schema"].text, d.dialect.quote(table))
 		if diff := difference(have, want); diff != "" {
 			return false, fmt.Errorf("the table %s does not fit (%s): set Options.Table to another name, or drop this table while no program uses it: %w",
 				table, diff, driver.ErrInvalid)

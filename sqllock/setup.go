@@ -55,11 +55,11 @@ func (s *setup) ready(ctx context.Context) error {
 		return err
 	}
 	statements := make(map[string]*sql.Stmt)
-	for name, text := range s.d.sections {
-		if name == "schema" {
+	for name, section := range s.d.sections {
+		if name == "schema" || section.rare {
 			continue
 		}
-		st, err := s.d.db.PrepareContext(ctx, text)
+		st, err := s.d.db.PrepareContext(ctx, section.text)
 		if err != nil {
 			closeAll(statements)
 			return s.d.whyUnfit(ctx, err)
@@ -91,7 +91,7 @@ func closeAll(statements map[string]*sql.Stmt) {
 	}
 }
 
-// statement is a section of the dialect's file, prepared.
+// statement is a section of the dialect's file, prepared; nil if it is a rare one.
 func (s *setup) statement(name string) *sql.Stmt {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,7 +1,8 @@
 -- Every statement that pawl sends to SQLite. {lock}, {line} and {state} stand for the quoted table names.
 --
 -- Times are microseconds: "until" and "call_at" on the machine's boot-time clock, "since" and "kept" on the wall clock.
--- All statements from "seize" on run in a transaction that holds the write lock, except those named "see_…".
+-- All statements from "seize" on run in a transaction that holds the write lock, except those named "see_…". All but the
+-- rare ones are kept prepared.
 
 -- name: schema
 CREATE TABLE IF NOT EXISTS {lock} (
@@ -59,16 +60,16 @@ INSERT INTO {state} (one, version, boot, floor, horizon, swept, cursor) VALUES (
 ON CONFLICT (one) DO UPDATE SET version = excluded.version, boot = excluded.boot, floor = excluded.floor,
 	horizon = excluded.horizon, swept = excluded.swept, cursor = excluded.cursor;
 
--- name: last_of_all
+-- name: last_of_all, rare
 SELECT COALESCE(MAX(last), 0) FROM {lock};
 
--- name: reboot_kept
+-- name: reboot_kept, rare
 UPDATE {lock} SET until = ?1 + MIN(kept - ?2, kept - since) WHERE kept > ?2;
 
--- name: reboot_locks
+-- name: reboot_locks, rare
 DELETE FROM {lock} WHERE kept <= ?1;
 
--- name: reboot_line
+-- name: reboot_line, rare
 DELETE FROM {line};
 
 -- name: lock
@@ -86,7 +87,7 @@ DELETE FROM {lock} WHERE name = ?1;
 -- name: renew
 UPDATE {lock} SET until = MAX(until, ?5) WHERE name = ?1 AND id = ?2 AND (token = ?3 OR ?3 = 0) AND until > ?4;
 
--- name: raise
+-- name: raise, rare
 UPDATE {lock} SET last = MAX(last, ?5), least = MAX(least, ?5)
 WHERE name = ?1 AND id = ?2 AND (token = ?3 OR ?3 = 0) AND until > ?4;
 
@@ -115,16 +116,16 @@ DELETE FROM {line} WHERE seq = ?1;
 -- name: beat
 INSERT INTO {process} (id, until) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET until = ?2;
 
--- name: sweep_some
+-- name: sweep_some, rare
 SELECT name, until, last FROM {lock} WHERE name > ?1 ORDER BY name LIMIT ?2;
 
--- name: sweep_line
+-- name: sweep_line, rare
 DELETE FROM {line} WHERE process NOT IN (SELECT id FROM {process} WHERE until > ?1);
 
--- name: dead_processes
+-- name: dead_processes, rare
 SELECT id FROM {process} WHERE until <= ?1;
 
--- name: sweep_process
+-- name: sweep_process, rare
 DELETE FROM {process} WHERE until <= ?1;
 
 -- name: see_calls
@@ -134,7 +135,7 @@ SELECT id, call_at FROM {line} WHERE process = ?1 AND call_at IS NOT NULL;
 SELECT w.id, w.call_at, COALESCE(l.until, 0) FROM {line} AS w LEFT JOIN {lock} AS l ON l.name = w.name
 WHERE w.process = ?1 ORDER BY w.seq;
 
--- name: see_lock
+-- name: see_lock, rare
 SELECT COALESCE(l.kind, 0), COALESCE(l.id, ''), COALESCE(l.token, 0), COALESCE(l.last, 0), COALESCE(l.least, 0),
 	COALESCE(l.until, 0), COALESCE(l.since, 0), COALESCE(l.kept, 0), COALESCE(l.label, ''), COALESCE(l.host, ''),
 	COALESCE(l.pid, 0), COALESCE(l.note, ''),
@@ -142,7 +143,7 @@ SELECT COALESCE(l.kind, 0), COALESCE(l.id, ''), COALESCE(l.token, 0), COALESCE(l
 FROM {state} AS s LEFT JOIN {lock} AS l ON l.name = ?1 AND l.until > ?3
 WHERE s.one = 1 AND s.boot = ?2;
 
--- name: see_locks
+-- name: see_locks, rare
 SELECT l.kind, l.id, l.token, l.last, l.least, l.until, l.since, l.kept, l.label, l.host, l.pid, l.note,
 	(SELECT COUNT(*) FROM {line} AS w JOIN {process} AS p ON p.id = w.process WHERE w.name = l.name AND p.until > ?2), l.name
 FROM {state} AS s JOIN {lock} AS l ON l.until > ?2

@@ -2,76 +2,18 @@ package sqllock_test
 
 import (
 	"context"
-	"database/sql"
-	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"modernc.org/sqlite"
 
 	"github.com/pawl-lock/pawl/driver"
 	"github.com/pawl-lock/pawl/sqllock"
 )
-
-// counted is SQLite with a counter of the statements that it runs.
-type counted struct {
-	sqldriver.Connector
-	n *atomic.Int64
-}
-
-type countedConn struct {
-	sqldriver.Conn
-	n *atomic.Int64
-}
-
-type countedStmt struct {
-	sqldriver.Stmt
-	n *atomic.Int64
-}
-
-func (c counted) Connect(ctx context.Context) (sqldriver.Conn, error) {
-	conn, err := c.Connector.Connect(ctx)
-	return countedConn{conn, c.n}, err
-}
-
-func (c countedConn) BeginTx(ctx context.Context, opts sqldriver.TxOptions) (sqldriver.Tx, error) {
-	return c.Conn.(sqldriver.ConnBeginTx).BeginTx(ctx, opts)
-}
-
-func (c countedConn) PrepareContext(ctx context.Context, query string) (sqldriver.Stmt, error) {
-	s, err := c.Conn.(sqldriver.ConnPrepareContext).PrepareContext(ctx, query)
-	return countedStmt{s, c.n}, err
-}
-
-func (s countedStmt) ExecContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Result, error) {
-	s.n.Add(1)
-	return s.Stmt.(sqldriver.StmtExecContext).ExecContext(ctx, args)
-}
-
-func (s countedStmt) QueryContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
-	s.n.Add(1)
-	return s.Stmt.(sqldriver.StmtQueryContext).QueryContext(ctx, args)
-}
-
-// newCounted makes a driver whose statements are counted.
-func newCounted(t *testing.T, file string) (*sqllock.Driver, *atomic.Int64) {
-	t.Helper()
-	connector, err := sqlite.NewConnector("file:" + file + "?_journal_mode=WAL&_txlock=immediate&_synchronous=NORMAL")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := new(atomic.Int64)
-	db := sql.OpenDB(counted{connector, n})
-	t.Cleanup(func() { db.Close() })
-	return newOn(t, db, nil), n
-}
 
 // A thousand waiters for a thousand names cost a look a second, a sign of life every two, and three goroutines. The renewals
 // of those who hold the names cost nothing and wake nobody.
@@ -79,7 +21,8 @@ func TestIdleWaiters(t *testing.T) {
 	const crowd = 1000
 	file := newFile(t)
 	holder := open(t, file)
-	d, statements := newCounted(t, file)
+	d, did := newCounted(t, file)
+	statements := &did.statements
 	var holds []driver.Hold
 	var mu sync.Mutex
 	each(t, crowd, func(i int) error {
@@ -146,29 +89,6 @@ func TestIdleWaiters(t *testing.T) {
 	time.Sleep(1500 * time.Millisecond)
 	if n := statements.Load() - from; n != 0 {
 		t.Errorf("%d statements with nobody in line", n)
-	}
-}
-
-func each(t *testing.T, n int, f func(i int) error) {
-	t.Helper()
-	errs := make([]error, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { errs[i] = f(i) })
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func settle(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(soon); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			buf := make([]byte, 1<<20)
-			t.Fatalf("%s: not settled after %v\n%s", what, soon, buf[:runtime.Stack(buf, true)])
-		}
 	}
 }
 
