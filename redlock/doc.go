@@ -1,0 +1,2 @@
+// Package redlock is a quorum over an odd number of independent stores, itself a pawl driver.
+package redlock
