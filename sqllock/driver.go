@@ -13,10 +13,11 @@ import (
 )
 
 // Driver keeps locks in a database. It is safe for concurrent use. Besides [driver.Driver] it is a [driver.Inspector], a
-// [driver.Watcher], a [driver.Attacher] and a [driver.Raiser].
+// [driver.Watcher], a [driver.Attacher], a [driver.Raiser] and [driver.Named].
 type Driver struct {
 	db       *sql.DB
-	owned    bool // Open made db
+	owned    bool   // Open made db
+	file     string // that Open opened
 	opts     Options
 	dialect  *dialect
 	clock    func() (moment, error)
@@ -40,6 +41,7 @@ var (
 	_ driver.Watcher   = (*Driver)(nil)
 	_ driver.Attacher  = (*Driver)(nil)
 	_ driver.Raiser    = (*Driver)(nil)
+	_ driver.Named     = (*Driver)(nil)
 )
 
 // New makes a driver on the caller's own pool, which stays the caller's: it is not configured, and not closed. New does no
@@ -67,6 +69,12 @@ func New(db *sql.DB, dialect Dialect, opts *Options) *Driver {
 	d.clock = d.dialect.clock
 	d.sections = d.dialect.sections(d.opts)
 	return d
+}
+
+// Store names the file, the table and the prefix. The file of a pool of the caller's is not known without asking, and left
+// out.
+func (d *Driver) Store() string {
+	return fmt.Sprintf("sqlite %s %q %q", d.file, d.opts.Table, d.opts.Prefix)
 }
 
 // Close ends what is under way, with an error that matches [driver.ErrClosed], and waits for the goroutines of the driver.

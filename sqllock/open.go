@@ -44,7 +44,7 @@ func Open(ctx context.Context, location string, opts *Options) (*Driver, error) 
 	db.SetMaxOpenConns(4)
 	db.SetMaxIdleConns(2) // one writes, one reads
 	d := New(db, SQLite, opts)
-	d.owned = true
+	d.owned, d.file = true, file
 	if err := d.prepareFile(ctx); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("sqllock: open %s: %w", file, err)

@@ -269,3 +269,23 @@ func TestOptions(t *testing.T) {
 		t.Errorf("CreateSchema again: %v", err)
 	}
 }
+
+func TestStoreNames(t *testing.T) {
+	t.Parallel()
+	file := newFile(t)
+	names := make(map[string]bool)
+	for _, opts := range []*sqllock.Options{nil, {Table: "other"}, {Prefix: "app"}} {
+		for range 2 {
+			d, err := sqllock.Open(within(t, soon), "sqlite://"+file, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			names[d.Store()] = true
+		}
+	}
+	names[open(t, newFile(t)).Store()] = true
+	if len(names) != 4 {
+		t.Errorf("4 stores have %d names: %v", len(names), names)
+	}
+}
