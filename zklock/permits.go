@@ -52,12 +52,13 @@ func (p *permitsPlace) Try(ctx context.Context, span int) (driver.Grant, error) 
 func (p *permitsPlace) idle() bool { return p.spot.idle() && p.multi == nil }
 
 func (p *permitsPlace) try(ctx context.Context, span int) (driver.Grant, error) {
+	sent := driver.Now()
 	if p.idle() {
 		if g, done, err := p.peek(ctx, span); done {
 			return g, err
 		}
 	}
-	for ctx.Err() == nil {
+	for ; ctx.Err() == nil; sent = driver.Now() {
 		var v view
 		var err error
 		if p.spot.path == "" {
@@ -100,7 +101,7 @@ func (p *permitsPlace) try(ctx context.Context, span int) (driver.Grant, error) 
 			return driver.Grant{}, err
 		}
 		if mine := leases.own(p.r.ID); len(mine) > 0 { // the answer to the transaction was lost
-			return p.granted(ctx, mine, span)
+			return p.granted(ctx, mine, sent, span)
 		}
 		if len(leases.nodes)+len(leases.strangers)+p.r.Permits > p.r.Limit {
 			held := p.held(ctx, leases, 0)
@@ -119,7 +120,7 @@ func (p *permitsPlace) try(ctx context.Context, span int) (driver.Grant, error) 
 		if err != nil {
 			return driver.Grant{}, err
 		}
-		return p.granted(ctx, made, span)
+		return p.granted(ctx, made, sent, span)
 	}
 	return driver.Grant{}, context.Cause(ctx)
 }
@@ -165,12 +166,13 @@ func limitOf(leases view) int {
 // peek finds the permits of an ID that has them already, and refuses a request that would have to wait but will not.
 func (p *permitsPlace) peek(ctx context.Context, span int) (driver.Grant, bool, error) {
 	for i, list := range []func(context.Context, string) (view, error){p.d.list, p.d.synced} {
+		sent := driver.Now()
 		leases, err := list(ctx, p.leases)
 		if err != nil {
 			return driver.Grant{}, true, err
 		}
 		if mine := leases.own(p.r.ID); len(mine) > 0 {
-			g, err := p.granted(ctx, mine, span)
+			g, err := p.granted(ctx, mine, sent, span)
 			return g, true, err
 		}
 		if p.r.Wait {
@@ -243,8 +245,7 @@ func (p *permitsPlace) take(ctx context.Context) ([]node, error) {
 }
 
 // granted makes the grant of leases that are there.
-func (p *permitsPlace) granted(ctx context.Context, leases []node, span int) (driver.Grant, error) {
-	sent := driver.Now()
+func (p *permitsPlace) granted(ctx context.Context, leases []node, sent driver.Instant, span int) (driver.Grant, error) {
 	stat, err := p.d.stat(ctx, p.leases+"/"+leases[0].name)
 	if err != nil {
 		return driver.Grant{}, err

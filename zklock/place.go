@@ -104,17 +104,17 @@ func (w *waiting) finish(err error, idle bool) error {
 }
 
 func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
+	sent := driver.Now()
 	if p.spot.idle() && !p.r.Wait {
 		// Who will not wait does not disturb those who do: it looks before it queues.
 		if err := p.peek(ctx); err != nil {
 			return driver.Grant{}, err
 		}
 	}
-	for ctx.Err() == nil {
+	for ; ctx.Err() == nil; sent = driver.Now() {
 		var v view
 		var stat *zk.Stat
 		var err error
-		sent := driver.Now()
 		if p.spot.path == "" {
 			v, err = p.spot.enter(ctx)
 		} else {
@@ -141,7 +141,6 @@ func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
 			return driver.Grant{}, p.refuse(ctx, &driver.MismatchError{Have: w.mismatch.kind(), Want: p.r.Kind})
 		case w.blocker == "":
 			if stat == nil {
-				sent = driver.Now()
 				if stat, err = p.d.stat(ctx, p.spot.path); err != nil {
 					return driver.Grant{}, err
 				}

@@ -220,10 +220,26 @@ func (s *Server) Restart() error {
 	return s.wait()
 }
 
-// Stop freezes the server: it takes connections and requests, and answers none until Cont.
+// Stop freezes the server: it takes connections and requests, and answers none until Cont. It returns when no thread of
+// the server runs any more.
 func (s *Server) Stop() {
 	s.cmd.Process.Signal(syscall.SIGSTOP)
 	s.frozen = true
+	for end := time.Now().Add(patience); !s.stopped() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+}
+
+// stopped reports whether all threads have stopped; where there is no /proc, it takes that for granted.
+func (s *Server) stopped() bool {
+	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.cmd.Process.Pid))
+	for _, file := range stats {
+		text, err := os.ReadFile(file)
+		_, state, ok := strings.Cut(string(text), ") ")
+		if err == nil && ok && !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return true
 }
 
 // Cont lets a frozen server go on.
