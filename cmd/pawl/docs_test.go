@@ -42,7 +42,7 @@ func TestRunPage(t *testing.T) {
 	}
 	flags := regexp.MustCompile("`(--?[a-z][a-z-]*)").FindAllStringSubmatch(string(page), -1)
 	for _, f := range flags {
-		if !regexp.MustCompile(`(^|[ ,])` + regexp.QuoteMeta(f[1]) + `\b`).Match(help) && f[1] != "-u" {
+		if !regexp.MustCompile(`(^|[ ,])`+regexp.QuoteMeta(f[1])+`\b`).Match(help) && f[1] != "-u" {
 			t.Errorf("docs/run.md speaks of %s, which pawl run does not have", f[1])
 		}
 	}
