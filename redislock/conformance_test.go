@@ -37,6 +37,17 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// The same over a client of the caller's that speaks RESP2, with a prefix, and with Redisson's counter.
+func TestConformanceOverRESP2(t *testing.T) {
+	s := redistest.Start(t)
+	drivertest.Run(t, drivertest.Harness{
+		Open:        func(t testing.TB) driver.Driver { return newOverRESP2(t, s) },
+		Kinds:       everyKind,
+		MinTTL:      time.Second,
+		WriterFirst: true,
+	})
+}
+
 // connect is a client that knows nothing of pawl.
 func connect(t testing.TB, s *redistest.Server) rueidis.Client {
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,10 +28,11 @@ type lanes struct {
 	closing  chan struct{}
 	wg       sync.WaitGroup
 
-	mu      sync.Mutex
-	pending []*call
-	lanes   [2]*lane
-	closed  bool
+	mu       sync.Mutex
+	pending  []*call
+	lanes    [2]*lane
+	watching bool // rescue comes
+	closed   bool
 }
 
 const (
@@ -192,8 +194,26 @@ func (l *lanes) put(c *call) bool {
 		one.start()
 	case !two.busy && (len(l.pending) >= crowd || time.Since(one.since) > stuck):
 		two.start()
+	case !two.busy && !l.watching:
+		l.watching = true
+		time.AfterFunc(2*stuck, l.rescue)
 	}
 	return true
+}
+
+// rescue starts the second lane if the first one is stuck and something waits for it.
+func (l *lanes) rescue() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watching = false
+	switch one, two := l.lanes[0], l.lanes[1]; {
+	case l.closed || len(l.pending) == 0 || !one.busy || two.busy:
+	case time.Since(one.since) > stuck:
+		two.start()
+	default:
+		l.watching = true
+		time.AfterFunc(2*stuck, l.rescue)
+	}
 }
 
 // start wakes the lane's goroutine. l.mu is held and the lane was not busy.
@@ -357,7 +377,7 @@ func (ln *lane) single(until time.Time, conn rueidis.CoreClient, c *call) bool {
 	if c.quick != nil {
 		t.script, t.quick = c.quick.script, true
 	}
-	c.msg, c.err = conn.Do(bound{context.Background(), until}, t.command(conn.B())).ToMessage()
+	c.msg, c.err = conn.Do(bound{context.Background(), until}, t.command(conn.B(), false)).ToMessage()
 	if rueidis.IsRedisNil(c.err) {
 		c.err = nil
 	}
@@ -388,7 +408,7 @@ func (ln *lane) single(until time.Time, conn rueidis.CoreClient, c *call) bool {
 // converse sends calls until all are answered: those for which the quick script was not enough, or which the server does
 // not know the script of, are sent again.
 func (ln *lane) converse(until time.Time, conn rueidis.CoreClient, live []*call) {
-	x := exchange{bound: bound{context.Background(), until}, missing: map[*script]int{}}
+	x := exchange{bound: bound{context.Background(), until}, missing: map[*script]bool{}}
 	for len(live) > 0 {
 		live = x.send(conn, live)
 		if x.broken {
@@ -403,7 +423,7 @@ func (ln *lane) converse(until time.Time, conn rueidis.CoreClient, live []*call)
 
 type exchange struct {
 	bound   bound
-	missing map[*script]int // how often the server did not know a script
+	missing map[*script]bool // scripts that the server did not know
 	broken  bool
 	again   []*call
 }
@@ -422,18 +442,12 @@ const abreast = 64
 func (x *exchange) send(conn rueidis.CoreClient, live []*call) []*call {
 	b := conn.B()
 	var cmds []rueidis.Completed
-	for s, n := range x.missing {
-		if n > 0 {
-			cmds = append(cmds, b.ScriptLoad().Script(s.body).Build())
-		}
-	}
-	skip := len(cmds)
 	batches := batches(live)
 	for _, t := range batches {
-		cmds = append(cmds, t.command(b))
+		cmds = append(cmds, t.command(b, x.missing[t.script]))
 	}
 	x.again = nil
-	for i, r := range conn.DoMulti(x.bound, cmds...)[skip:] {
+	for i, r := range conn.DoMulti(x.bound, cmds...) {
 		x.answer(batches[i], r)
 	}
 	return x.again
@@ -458,23 +472,28 @@ func batches(live []*call) []*batch {
 	return out
 }
 
-func (t *batch) command(b rueidis.Builder) rueidis.Completed {
+// command makes the command, with the whole script if the server did not know it by its hash.
+func (t *batch) command(b rueidis.Builder, whole bool) rueidis.Completed {
 	c := t.calls[0]
 	if t.script == nil {
 		return b.Arbitrary(c.args[0]).Keys(c.keys...).Args(c.args[1:]...).Build()
 	}
+	name, script := "EVALSHA", t.script.sha
+	if whole {
+		name, script = "EVAL", t.script.body
+	}
+	cmd := b.Arbitrary(name, script)
 	if !t.quick {
-		return b.Evalsha().Sha1(t.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
+		return cmd.Args(strconv.Itoa(len(c.keys))).Keys(c.keys...).Args(c.args...).Build()
 	}
-	cmd := b.Evalsha().Sha1(t.script.sha).Numkeys(int64(len(t.calls) * len(c.quick.keys))).Key(c.quick.keys...)
-	for _, o := range t.calls[1:] {
-		cmd = cmd.Key(o.quick.keys...)
+	cmd = cmd.Args(strconv.Itoa(len(t.calls) * len(c.quick.keys)))
+	for _, c := range t.calls {
+		cmd = cmd.Keys(c.quick.keys...)
 	}
-	args := cmd.Arg(c.quick.args...)
-	for _, o := range t.calls[1:] {
-		args = args.Arg(o.quick.args...)
+	for _, c := range t.calls {
+		cmd = cmd.Args(c.quick.args...)
 	}
-	return args.Build()
+	return cmd.Build()
 }
 
 func (x *exchange) answer(t *batch, r rueidis.RedisResult) {
@@ -488,8 +507,8 @@ func (x *exchange) answer(t *batch, r rueidis.RedisResult) {
 		x.quickly(t, msg)
 	case err == nil:
 		t.calls[0].finish(msg, nil)
-	case refusing && refusal.IsNoScript() && t.script != nil && x.missing[t.script] < 3:
-		x.missing[t.script]++
+	case refusing && refusal.IsNoScript():
+		x.missing[t.script] = true
 		for _, c := range t.calls {
 			if c.state.Load() != left {
 				x.again = append(x.again, c)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -370,13 +371,11 @@ type asker struct {
 	grant driver.Grant
 }
 
-var clientUUID = newUUID()
-
 func ask(t testing.TB, d *redislock.Driver, kind driver.Kind, name string, change ...func(*driver.Request)) *asker {
 	t.Helper()
 	a := &asker{t: t, d: d, bell: make(chan struct{}, 1)}
 	a.r = driver.Request{
-		Hold: driver.Hold{Kind: kind, Name: name, ID: nextID(), Permits: 1, TTL: 30 * time.Second},
+		Hold: driver.Hold{Kind: kind, Name: name, ID: idOf(d), Permits: 1, TTL: 30 * time.Second},
 		Who:  driver.Holder{Label: "label", Host: "host", PID: 7, Note: "note"},
 		Wait: true,
 		Notify: func(s driver.Signal) {
@@ -399,9 +398,15 @@ func ask(t testing.TB, d *redislock.Driver, kind driver.Kind, name string, chang
 	return a
 }
 
-var ids atomic.Int64
+var (
+	ids   atomic.Int64
+	uuids sync.Map // of the client over each driver
+)
 
-func nextID() string { return clientUUID + ":" + strconv.FormatInt(ids.Add(1), 10) }
+func idOf(d *redislock.Driver) string {
+	uuid, _ := uuids.LoadOrStore(d, newUUID())
+	return uuid.(string) + ":" + strconv.FormatInt(ids.Add(1), 10)
+}
 
 func noWait(r *driver.Request) { r.Wait = false }
 

@@ -42,7 +42,7 @@ func text(t testing.TB, c rueidis.Client, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return strings.TrimPrefix(s, "txt:") // how RESP3 marks what INFO and CLIENT LIST say
 }
 
 func number(t testing.TB, c rueidis.Client, args ...string) int64 {
@@ -84,9 +84,9 @@ func noneImmortal(t testing.TB, c rueidis.Client) {
 	}
 }
 
-func start(t testing.TB) (*redistest.Server, rueidis.Client) {
+func start(t testing.TB, args ...string) (*redistest.Server, rueidis.Client) {
 	t.Helper()
-	s := redistest.Start(t)
+	s := redistest.Start(t, args...)
 	return s, connect(t, s)
 }
 

@@ -1,9 +1,13 @@
 -- family says what a key is used as: a kind, or "type:<redis type>" if it is none of ours.
 local function family(key)
   local t = redis.call('TYPE', key).ok
-  if t == 'hash' then
-    if redis.call('HEXISTS', key, 'mode') == 1 then return 'read' end
-    return redis.call('HGET', key, 'kind') or 'exclusive'
+  if t == 'hash' and redis.call('HEXISTS', key, 'mode') == 1 then return 'read' end
+  local kind = t == 'hash' and redis.call('HGET', key, 'kind')
+  if kind then return kind end
+  if t == 'hash' and redis.call('HLEN', key) <= 1000 then
+    for _, f in ipairs(redis.call('HKEYS', key)) do
+      if string.find(f, ':', 1, true) then return 'exclusive' end
+    end
   elseif t == 'string' and string.find(redis.call('GET', key), '^%-?%d+$') then
     return 'permits'
   end

@@ -18,7 +18,8 @@ local v = redis.pcall('GET', sem)
 if type(v) == 'table' or v and not string.find(v, '^%-?%d+$') then return {'mismatch', family(sem)} end
 
 -- What has expired is free again.
-local over = redis.call('ZREMRANGEBYSCORE', set, 0, ms)
+local over = redis.call('ZCOUNT', set, 0, ms)
+if over > 0 then redis.call('ZREMRANGEBYSCORE', set, 0, ms) end
 for _, m in ipairs(redis.call('ZRANGEBYSCORE', ours, 0, ms)) do
   redis.call('HDEL', held, string.match(m, '^(.*)/'))
   redis.call('ZREM', ours, m)

@@ -20,7 +20,6 @@ local function busy()
     if not idle(lock) then return {'mismatch', family(lock)} end
     n = 0
   end
-  if n > 1000 then return {'mismatch', 'type:hash'} end
   if n == 0 then return false, true end
   local have = family(lock)
   if have ~= (kind == '' and 'exclusive' or kind) then return {'mismatch', have} end
@@ -33,6 +32,5 @@ local function busy()
     if f == 'done' then return {'done', redis.call('PTTL', lock), redis.call('HGET', lock, 'done')} end
     if string.find(f, ':', 1, true) then owners[#owners + 1] = f end
   end
-  if #owners == 0 then return {'mismatch', 'type:hash'} end
   return false, false, owners
 end

@@ -32,7 +32,7 @@ local function pass()
     elseif queue and let(channel, '0', m) then
       return true
     elseif call(m) then
-      if two[2] and process(two[2]) ~= process(m) then wake(two[2], grace) end
+      if two[2] then wake(two[2], grace) end
       return true
     end
   end

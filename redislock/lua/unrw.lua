@@ -21,7 +21,7 @@ local function pass(payload)
     if alive(m) <= ms then
       drop(m)
     elseif called and (writes(m) or writes(called)) then
-      if process(m) ~= process(called) then wake(m, grace) end
+      wake(m, grace)
       return
     elseif not called and let(channel, payload, m) then
       return
