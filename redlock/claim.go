@@ -114,7 +114,7 @@ func (c *claim) lostAt(m *member) {
 	c.mu.Unlock()
 	if tell {
 		c.ears.tell(driver.Lost)
-		c.run(func() {
+		c.d.tasks.run(func() {
 			// Not at once: whoever is ending it at one member after the other must not find it gone at half of them.
 			c.d.pause(c.d.nodeLimit(c.r.TTL), driver.Now().Add(c.r.TTL))
 			c.abandon()

@@ -312,10 +312,13 @@ func (c *claim) refill(m *member) bool {
 		}
 		return false
 	}
-	raised := true
 	if c.end != 0 {
-		raised = m.raiser.Raise(ctx, hold(c.r.Hold), c.end) == nil
+		err = m.raiser.Raise(ctx, hold(c.r.Hold), c.end)
 	}
+	if errors.Is(err, driver.ErrNotHeld) {
+		return false
+	}
+	raised := err == nil
 	if !c.seat(m, raised) {
 		c.undo(m, nil)
 		return false
