@@ -351,7 +351,7 @@ func TestSilentPlaceIsDropped(t *testing.T) {
 			t.Fatalf("refused by %q behind %d, want nobody and 1", held.By.ID, held.Ahead)
 		}
 		b.hears(t)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		b.hears(t, driver.Changed)
 		b.get(t)

@@ -132,8 +132,10 @@ var inspectMutants = []Mutant{
 			return hooks{list: func(d *proxy, ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
 				return func(yield func(driver.Record, error) bool) {
 					for r, err := range d.Driver.List(ctx, prefix) {
-						if !yield(r, err) || !yield(r, err) {
-							return
+						for range 2 {
+							if !yield(r, err) {
+								return
+							}
 						}
 					}
 				}

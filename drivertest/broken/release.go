@@ -9,8 +9,6 @@ import (
 	"github.com/pawl-lock/pawl/driver"
 )
 
-type releaseFunc = func(d *proxy, ctx context.Context, h driver.Hold, end driver.End) error
-
 // deleteBlindly ends whatever hold the name has.
 func deleteBlindly(d *proxy, ctx context.Context, h driver.Hold, end driver.End) error {
 	err := d.Driver.Release(ctx, h, end)
