@@ -47,7 +47,7 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		return nil, fmt.Errorf("redis at %s: %w", where, err)
+		return nil, fmt.Errorf("redis at %s: %w", where, explain(err))
 	}
 	d := newDriver(client, func() dedicated { return o.dedicate(client) }, opts)
 	d.own, d.stop = true, end
@@ -60,6 +60,19 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 		return nil, fmt.Errorf("redis at %s: %w", where, err)
 	}
 	return d, nil
+}
+
+// explain says in words what is wrong with a server.
+func explain(err error) error {
+	if r, ok := rueidis.IsRedisErr(err); ok {
+		if what, ok := refusals[code(r.Error())]; ok {
+			return fmt.Errorf("%s (%s)", what, code(r.Error()))
+		}
+	}
+	if strings.Contains(err.Error(), "unknown message type") {
+		return fmt.Errorf("this is no Redis server: %w", err)
+	}
+	return err
 }
 
 // opening dials for a client of Open: within Open's ctx at first, and while the driver lives later.
@@ -108,9 +121,11 @@ func (o *opening) dial(dial context.Context, addr string, dialer *net.Dialer, tl
 	}
 	if tlsConfig != nil {
 		secure := tls.Client(conn, tlsConfig)
-		if err := secure.HandshakeContext(dial); err != nil {
+		hands, cancel := context.WithTimeout(dial, dialer.Timeout)
+		defer cancel()
+		if err := secure.HandshakeContext(hands); err != nil {
 			conn.Close()
-			return nil, err
+			return nil, fmt.Errorf("TLS handshake (does it speak TLS on this port?): %w", err)
 		}
 		conn = secure
 	}
@@ -222,11 +237,7 @@ func fit(ctx context.Context, client rueidis.Client) error {
 	if fact("mode") == "cluster" {
 		return fmt.Errorf("the server is a node of a Redis Cluster; make a cluster client and give it to New: %w", driver.ErrInvalid)
 	}
-	err = client.Do(ctx, client.B().Ping().Build()).Error()
-	if r, ok := rueidis.IsRedisErr(err); ok {
-		return refused(r)
-	}
-	return err
+	return client.Do(ctx, client.B().Ping().Build()).Error()
 }
 
 func recent(version string) bool {
