@@ -55,6 +55,7 @@ type Driver struct {
 	hub   hub
 	keep  keeper
 	odd   strangers
+	marks marks
 	once  sync.Once
 	tasks sync.WaitGroup // goroutines that Close ends and waits for
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/pawl-lock/pawl/driver"
 )
 
@@ -17,6 +19,7 @@ type hold struct {
 	nodes   []node // one, or one for each permit
 	session int64
 	timeout time.Duration // of the session, when it was granted
+	listed  *zk.Stat      // the directory when the grant was decided; nil: not known
 	ear     *ear
 
 	// under keeper.mu

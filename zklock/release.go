@@ -59,6 +59,9 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold, end driver.End) err
 	if !there {
 		return driver.ErrNotHeld
 	}
+	if x.listed != nil {
+		d.marks.set(x.dir, markOf(x.listed).next())
+	}
 	return nil
 }
 

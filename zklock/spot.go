@@ -19,6 +19,14 @@ type spot struct {
 
 	path   string // the node, once it is known
 	flight *flight
+
+	fresh *fresh // of a node that was created and listed just now, in one session
+}
+
+// fresh is what the answers to a create and the listing behind it prove, so that the node need not be read again.
+type fresh struct {
+	dir     *zk.Stat
+	session int64
 }
 
 // flight is a create whose answer nobody has waited for to the end.
@@ -52,7 +60,8 @@ func (s *spot) create(ctx context.Context) (view, error) {
 	}
 	conn := s.d.conn
 	f := &flight{done: make(chan struct{})}
-	s.flight = f
+	s.flight, s.fresh = f, nil
+	session := conn.SessionID()
 	listed := make(chan listing, 1)
 	go func() {
 		defer close(f.done)
@@ -91,11 +100,16 @@ func (s *spot) create(ctx context.Context) (view, error) {
 		return view{}, context.Cause(ctx)
 	}
 	v := s.d.view(s.dir, l.children)
-	if len(v.own(s.id)) == 0 {
+	switch own := v.own(s.id); {
+	case len(own) == 0:
 		var err error
 		if v, err = s.d.list(ctx, s.dir); err != nil {
 			return view{}, err
 		}
+	case len(own) == 1 && session != 0 && conn.SessionID() == session:
+		// Sessions never come back, so it was this one all the time.
+		s.fresh = &fresh{l.stat, session}
+		return v, nil
 	}
 	return v, s.single(ctx, v)
 }
@@ -190,6 +204,19 @@ func (s *spot) undo(ctx context.Context) error {
 			return err
 		}
 		s.path = ""
+	}
+	return nil
+}
+
+// known is the stat of the node, as far as a grant needs it, if what is fresh proves it; else nil.
+func (s *spot) known() *zk.Stat {
+	f := s.fresh
+	s.fresh = nil
+	if f == nil {
+		return nil
+	}
+	if czxid := s.d.marks.czxid(s.dir, f.dir); czxid != 0 {
+		return &zk.Stat{Czxid: czxid, EphemeralOwner: f.session}
 	}
 	return nil
 }
