@@ -449,15 +449,35 @@ func (m *machine) edge(t *rapid.T) {
 	if !ok {
 		t.Skip("nothing is held")
 	}
-	cut := rapid.Bool().Draw(t, "cut")
+	m.lapse(t, x, rapid.Bool().Draw(t, "cut"))
+}
+
+func (m *machine) lapse(t *rapid.T, x *lease, cut bool) {
 	off := rapid.SampledFrom([]time.Duration{-time.Millisecond, 0, time.Millisecond}).Draw(t, "off")
 	if cut && !x.a.p.setBroken(true) {
-		x.a.p.wire.spoil()
-		x.a.p.wire.Break(errBroken)
+		x.a.p.wire.cut(errBroken)
 		m.ledger.logf("%s is cut off, to see lease %d end", x.a.p.name, x.n)
 	}
 	if d := time.Until(x.l.Deadline()) + off; x.l.Err() == nil && d > 0 {
 		time.Sleep(d)
+	}
+}
+
+// lateLapse lets a process that hears everything late take a lock and perhaps renew it, and then cuts it off.
+func (m *machine) lateLapse(t *rapid.T) {
+	a := m.ask(t)
+	m.slowdown(t, a.p)()
+	renewed := rapid.Bool().Draw(t, "renewed")
+	m.run(func() { a.do(m.ledger) })
+	time.Sleep(1300 * time.Millisecond)
+	for _, x := range m.live() {
+		if x.a == a {
+			if renewed {
+				time.Sleep(x.hold.TTL/3 + time.Second)
+			}
+			m.lapse(t, x, true)
+			return
+		}
 	}
 }
 
@@ -466,16 +486,29 @@ func (m *machine) breakStore(t *rapid.T) func() {
 	err := rapid.SampledFrom([]error{errBroken, errCertain}).Draw(t, "error")
 	return func() {
 		p.setBroken(true)
-		p.wire.spoil()
-		p.wire.Break(err)
+		p.wire.cut(err)
 		m.ledger.logf("%s is cut off: %v", p.name, err)
+	}
+}
+
+// slow makes the answers to a process late, by more than the margin of its trust and less than a renewal waits.
+func (m *machine) slow(t *rapid.T) func() {
+	return m.slowdown(t, m.open(t))
+}
+
+func (m *machine) slowdown(t *rapid.T, p *proc) func() {
+	d := rapid.SampledFrom([]time.Duration{250 * time.Millisecond, 700 * time.Millisecond, 1200 * time.Millisecond}).Draw(t, "delay")
+	return func() {
+		m.ledger.logf("%s hears everything %v late", p.name, d)
+		p.wire.all("Try", fault{After: d})
+		p.wire.all("Renew", fault{After: d})
 	}
 }
 
 func (m *machine) mend(t *rapid.T) func() {
 	var ps []*proc
 	for _, p := range m.procs {
-		if p.cut() {
+		if p.cut() || p.wire.slow() {
 			ps = append(ps, p)
 		}
 	}
@@ -483,13 +516,15 @@ func (m *machine) mend(t *rapid.T) func() {
 	if !ok {
 		return nil
 	}
-	return func() { m.repair(p) }
+	return func() {
+		m.repair(p)
+		p.wire.heal()
+	}
 }
 
 func (m *machine) repair(p *proc) {
 	if p.setBroken(false) {
-		p.wire.Break(nil)
-		p.wire.spoil()
+		p.wire.mend()
 		m.ledger.logf("%s is mended", p.name)
 	}
 }
@@ -650,12 +685,13 @@ func play(t *rapid.T, n int) {
 		"fault":   one(m.fault),
 		"fault2":  one(m.fault),
 		"mute":    one(m.mute),
+		"slow":    one(m.slow),
 		"close":   one(m.close),
 		"traffic": one(m.traffic),
 		"all":     one(m.all),
 		"crowd":   one(m.crowd),
 		"edge":    m.edge,
-		"edge2":   m.edge,
+		"lapse":   m.lateLapse,
 		"burst": func(t *rapid.T) { // many things in one instant
 			var fs []func()
 			for range rapid.IntRange(2, 8).Draw(t, "width") {

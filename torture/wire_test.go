@@ -23,6 +23,7 @@ type wire struct {
 	plan   map[string][]fault // the next calls, by method
 	every  map[string]fault   // all calls, by method
 	mute   map[driver.Signal]int
+	dead   bool
 	out    int       // calls that a fault has delayed
 	faulty time.Time // when the last fault was over; zero: there was none
 	ended  chan struct{}
@@ -83,11 +84,26 @@ func (w *wire) drop(s driver.Signal, n int) {
 	w.mute[s] += n
 }
 
-// spoil remembers that something outside, such as Break, made calls fail.
-func (w *wire) spoil() {
+// cut ends the connection until mend: calls fail with err, and nothing is heard from the store.
+func (w *wire) cut(err error) {
+	w.mu.Lock()
+	w.dead, w.faulty = true, time.Now()
+	w.mu.Unlock()
+	w.Break(err)
+}
+
+func (w *wire) mend() {
+	w.Break(nil)
+	w.mu.Lock()
+	w.dead, w.faulty = false, time.Now()
+	w.mu.Unlock()
+}
+
+// slow says whether there is a fault for all calls.
+func (w *wire) slow() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.faulty = time.Now()
+	return len(w.every) > 0
 }
 
 // calm says since when nothing has gone wrong; false: something does right now.
@@ -213,6 +229,10 @@ func (w *wire) Enter(ctx context.Context, r driver.Request) (driver.Place, error
 func (w *wire) ears(notify func(driver.Signal)) func(driver.Signal) {
 	return func(s driver.Signal) {
 		w.mu.Lock()
+		if w.dead {
+			w.mu.Unlock()
+			return
+		}
 		if w.mute[s] > 0 {
 			if w.mute[s]--; w.mute[s] == 0 {
 				delete(w.mute, s)
