@@ -1,0 +1,164 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/pawl-lock/pawl/driver"
+)
+
+// lane is one connection, and a goroutine that serves it when there is more to do than one caller does by itself.
+type lane struct {
+	l     *lanes
+	kick  chan struct{} // capacity 1
+	busy  bool          // under lanes.mu
+	since time.Time     // under lanes.mu: when it began with what it does
+
+	mu   sync.Mutex
+	conn *dedicated // nil: not connected
+}
+
+// dedicated is a connection for one use.
+type dedicated struct {
+	rueidis.DedicatedClient
+	raw net.Conn // nil: not known, since the client is somebody else's
+}
+
+// cut closes the connection, whatever the server does. Without raw, rueidis waits up to a second for a silent server.
+func (d *dedicated) cut() {
+	if d.raw != nil {
+		d.raw.Close()
+	}
+	d.Close()
+}
+
+func dedicate(client rueidis.Client) func() dedicated {
+	return func() dedicated {
+		conn, _ := client.Dedicate()
+		return dedicated{conn, nil}
+	}
+}
+
+// inline sends one request in the goroutine of its caller, who would otherwise pay for two changes of goroutine. When ctx
+// ends meanwhile, the connection is cut.
+func (ln *lane) inline(ctx context.Context, until time.Time, r request) (rueidis.RedisMessage, error) {
+	defer ln.l.wg.Done()
+	defer ln.free()
+	conn, err := ln.connect()
+	if err != nil {
+		return rueidis.RedisMessage{}, fmt.Errorf("redis: cannot connect: %w: %w", driver.ErrNotDone, err)
+	}
+	if ctx.Done() != nil {
+		cut := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() {
+			defer close(cut)
+			ln.drop()
+		})
+		defer func() {
+			if !stop() {
+				<-cut // or it would hit the next request
+			}
+		}()
+	}
+	c := &call{request: r}
+	ln.converse(until, conn, []*call{c})
+	switch {
+	case c.err == nil || isNotDone(c.err):
+	case ctx.Err() != nil:
+		c.err = fmt.Errorf("redis: %w", context.Cause(ctx))
+	case ln.l.isClosed():
+		c.err = errCut
+	}
+	return c.msg, c.err
+}
+
+// send sends a batch as one pipeline and hands out the answers.
+func (ln *lane) send(batch []*call) {
+	conn, err := ln.connect()
+	if err != nil {
+		for _, c := range batch {
+			c.finish(rueidis.RedisMessage{}, fmt.Errorf("redis: cannot connect: %w: %w", driver.ErrNotDone, err))
+		}
+		return
+	}
+	live := batch[:0]
+	until := time.Now().Add(minLimit)
+	for _, c := range batch {
+		if c.state.CompareAndSwap(queued, sent) {
+			live = append(live, c)
+			if c.until.After(until) {
+				until = c.until
+			}
+		}
+	}
+	if latest := time.Now().Add(maxLimit); until.After(latest) {
+		until = latest
+	}
+	ln.converse(until, conn, live)
+}
+
+// connect answers the lane's connection, made and tried if there is none.
+func (ln *lane) connect() (rueidis.CoreClient, error) {
+	if ln.l.cluster {
+		return ln.l.client, nil
+	}
+	ln.mu.Lock()
+	conn := ln.conn
+	ln.mu.Unlock()
+	if conn != nil {
+		return conn, nil
+	}
+	d := ln.l.dedicate()
+	if err := d.Do(bound{context.Background(), time.Now().Add(maxLimit)}, d.B().Ping().Build()).NonRedisError(); err != nil {
+		d.cut()
+		return nil, err
+	}
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.conn = &d
+	return ln.conn, nil
+}
+
+func (ln *lane) connected() bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.conn != nil
+}
+
+// drop closes the lane's connection.
+func (ln *lane) drop() {
+	ln.mu.Lock()
+	conn := ln.conn
+	ln.conn = nil
+	ln.mu.Unlock()
+	if conn != nil {
+		conn.cut()
+	}
+}
+
+// bound is a context with a deadline that costs no timer unless somebody waits for it. rueidis does so only when its
+// connection is not on the synchronous path.
+type bound struct {
+	context.Context
+	at time.Time
+}
+
+func (b bound) Deadline() (time.Time, bool) { return b.at, true }
+
+func (b bound) Err() error {
+	if time.Now().Before(b.at) {
+		return nil
+	}
+	return context.DeadlineExceeded
+}
+
+func (b bound) Done() <-chan struct{} {
+	done := make(chan struct{})
+	time.AfterFunc(time.Until(b.at), func() { close(done) })
+	return done
+}
