@@ -22,7 +22,8 @@ type Multi struct {
 //
 // Locks are taken in one order for everybody: by store, then by name. Nobody who takes locks in that order can deadlock
 // with anybody else who does. Against those who take them in another order, All waits without limit only while it holds
-// nothing: when a further lock does not come soon, it gives back what it has and waits for that one first.
+// nothing: when a further lock does not come soon, it gives back what it has, waits for that one alone, and begins anew
+// unless the others are free.
 func All(locks ...Locker) *Multi { return &Multi{slices.Clone(locks)} }
 
 // Leases are the leases of a Multi, in the order in which All named the locks. Each has its own Token. A name that was
@@ -216,14 +217,15 @@ func (m *Multi) acquire(ctx context.Context, try bool) (Leases, error) {
 	for i := range order {
 		order[i] = i
 	}
+	sorted := true
 	for limit := patience; ; limit = min(2*limit, maxPatience) {
 		failed := -1
 		for n, i := range order {
 			bound, stop := ctx, context.CancelFunc(func() {})
-			if n > 0 && !try {
+			if n > 0 && sorted && !try {
 				bound, stop = context.WithTimeout(ctx, limit/2+rand.N(limit))
 			}
-			got[i], err = p.locks[i].acquire(bound, try)
+			got[i], err = p.locks[i].acquire(bound, try || n > 0 && !sorted)
 			stop()
 			if err != nil {
 				failed = i
@@ -247,12 +249,16 @@ func (m *Multi) acquire(ctx context.Context, try bool) (Leases, error) {
 				got[n] = nil
 			}
 		}
-		if try || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+		late := sorted && errors.Is(err, context.DeadlineExceeded) || !sorted && errors.Is(err, ErrHeld)
+		if try || ctx.Err() != nil || !late {
 			return nil, both(err, ctx) // err may tell only of our own short wait
 		}
-		// Wait for the one that did not come while nothing is held, then for the others in order.
+		// Wait for the one that did not come while nothing is held, and then see whether the others are free. Whoever waited
+		// for them while holding it would be out of order himself, and could meet somebody who waits the other way round.
 		slices.Sort(order)
-		order = append([]int{failed}, slices.DeleteFunc(order, func(i int) bool { return i == failed })...)
+		if sorted = !sorted; !sorted {
+			order = append([]int{failed}, slices.DeleteFunc(order, func(i int) bool { return i == failed })...)
+		}
 	}
 }
 

@@ -240,6 +240,62 @@ func TestAllAgainstAnotherOrder(t *testing.T) {
 	})
 }
 
+// slow is a store that takes its time for everything.
+type slow struct {
+	*memlock.Driver
+	by time.Duration
+}
+
+type slowPlace struct {
+	driver.Place
+	by time.Duration
+}
+
+func (d slow) Enter(ctx context.Context, r driver.Request) (driver.Place, error) {
+	p, err := d.Driver.Enter(ctx, r)
+	return slowPlace{p, d.by}, err
+}
+
+func (p slowPlace) Try(ctx context.Context, span int) (driver.Grant, error) {
+	time.Sleep(p.by)
+	return p.Place.Try(ctx, span)
+}
+
+func (d slow) Release(ctx context.Context, h driver.Hold, end driver.End) error {
+	time.Sleep(d.by)
+	return d.Driver.Release(ctx, h, end)
+}
+
+// A further lock that comes late, on a busy store, must not set those who use All against each other: nobody waits out of
+// order while he holds something.
+func TestAllOnASlowStore(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memlock.Driver, _ *pawl.Client) {
+		const rounds, by = 10, 40 * time.Millisecond
+		var wg sync.WaitGroup
+		start := time.Now()
+		for range 4 {
+			locks := pawl.New(slow{store.Share(), by})
+			defer locks.Close()
+			for k := range 2 {
+				wg.Go(func() {
+					names := []string{"a", "b"}
+					for range rounds {
+						m := pawl.All(locks.Mutex(names[k]), locks.Mutex(names[1-k]))
+						if err := m.Do(t.Context(), func(context.Context) error { return nil }); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+		// One after the other, each takes and releases two locks; as much again for attempts that were given up.
+		if d, most := time.Since(start), 4*2*rounds*4*by*2; d > most {
+			t.Errorf("it took %v, want at most %v", d, most)
+		}
+	})
+}
+
 func TestAll(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memlock.Driver, locks *pawl.Client) {
 		ctx := t.Context()
