@@ -50,8 +50,7 @@ func newPlace(d *Driver, r driver.Request) *place {
 	return p
 }
 
-// Try makes one attempt. A place that waits is in line before it listens and asks once more after it listens, so that no
-// release falls between.
+// Try makes one attempt.
 func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 	switch {
 	case p.over:
@@ -59,50 +58,57 @@ func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 	case span < 1:
 		return driver.Grant{}, invalid("a grant has at least one token, not %d", span)
 	}
+	g, err := p.try(ctx, span)
+	switch {
+	case err == nil:
+		p.end()
+	case p.r.Wait && !p.inLine && !p.open: // there will be no Leave
+		p.d.ear.forget(p, p.channels)
+		p.channels = nil
+	}
+	return g, err
+}
+
+// try asks the store. A place that waits is in line before it listens, and asks once more after it listens, so that no
+// release falls between.
+func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
 	d := p.d
+	wake := wakePrefix + client(p.r.ID)
 	d.people.here(p.r.ID, p.r.Who)
 	listening := true
 	if p.r.Wait {
 		d.ear.enter(p)
-		listening = d.ear.listens(append(p.channels, wakePrefix+client(p.r.ID))...)
+		listening = d.ear.listens(append(p.channels, wake)...)
 	}
 	g, held, err := p.attempt(ctx, span)
 	if held != nil || p.inLine {
 		d.busy.note(p.k.main)
 	}
 	if held == nil {
-		if err == nil {
-			p.end()
-		}
 		return g, err
 	}
-	p.inLine = p.r.Wait
 	people, ours := d.people.ask(ctx, held.owners...)
-	deaf := false
-	if p.r.Wait {
-		want := []string{wakePrefix + client(p.r.ID)}
-		if !ours {
-			c := p.k.channel(p.r.Kind)
-			if p.r.Kind == driver.Fair {
-				c += ":" + p.r.ID
-			}
-			want = append(want, c)
-			if len(p.channels) == 0 {
-				p.channels = []string{c}
-				listening = false
-			}
+	if !p.r.Wait {
+		return driver.Grant{}, p.refusal(held, people, false)
+	}
+	p.inLine = true
+	if !ours && len(p.channels) == 0 {
+		// Clients of another make know nothing of pawl's line.
+		c := p.k.channel(p.r.Kind)
+		if p.r.Kind == driver.Fair {
+			c += ":" + p.r.ID
 		}
-		if !listening {
-			deaf = !d.ear.wait(ctx, p, want...)
-			if ctx.Err() == nil {
-				if g, held, err = p.attempt(ctx, span); held == nil {
-					if err == nil {
-						p.end()
-					}
-					return g, err
-				}
-				people, _ = d.people.ask(ctx, held.owners...)
+		p.channels = []string{c}
+		listening = false
+	}
+	deaf := false
+	if !listening {
+		deaf = !d.ear.wait(ctx, p, append(p.channels, wake)...)
+		if ctx.Err() == nil {
+			if g, held, err = p.attempt(ctx, span); held == nil {
+				return g, err
 			}
+			people, _ = d.people.ask(ctx, held.owners...)
 		}
 	}
 	return driver.Grant{}, p.refusal(held, people, deaf)
@@ -303,6 +309,7 @@ func (p *place) answer(msg rueidis.RedisMessage, sent driver.Instant) (driver.Gr
 		}
 		return driver.Grant{}, h, nil
 	case "done":
+		p.inLine = false
 		return driver.Grant{}, nil, &driver.DoneError{Value: []byte(text(2)), Remaining: time.Duration(count(1)) * time.Millisecond}
 	case "mismatch":
 		return driver.Grant{}, nil, p.mismatch(text(1), int(count(2)))

@@ -117,6 +117,15 @@ func TestLockOnTheWire(t *testing.T) {
 		t.Errorf("keys %q are left", keys)
 	}
 
+	// A field that somebody added goes with the lock.
+	a = ask(t, d, driver.Exclusive, "orders").get()
+	do(t, raw, "HSET", "orders", "extra", "1")
+	a.release()
+	hears(t, news, "0")
+	if keys := foreignKeys(t, raw); len(keys) > 0 {
+		t.Errorf("keys %q are left", keys)
+	}
+
 	java.mustLock("orders")
 	java.mustLock("orders") // twice
 	b := ask(t, d, driver.Exclusive, "orders")
