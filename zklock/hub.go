@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-zookeeper/zk"
 )
@@ -15,6 +16,8 @@ type hub struct {
 
 	mu      sync.Mutex
 	watches map[watchKey]*watch
+
+	session atomic.Bool // the watch on the session is set
 }
 
 type watchKey struct {
@@ -138,6 +141,13 @@ func (h *hub) wait(w *watch, events <-chan zk.Event) {
 	for l := range told {
 		l.changed()
 	}
+}
+
+// any reports whether a watch is set.
+func (h *hub) any() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.watches) > 0 || h.session.Load()
 }
 
 // forget ends what l hears of a path.

@@ -63,6 +63,7 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 	}
 	d := New(conn, &o)
 	d.wire = w
+	w.watching.Store(&d.hub)
 	if d.bad != nil {
 		w.close(conn, true)
 		return nil, d.bad

@@ -56,8 +56,10 @@ func (d *Driver) watchSession() {
 			nap(d.life, min(max(d.timeout()/20, 10*time.Millisecond), time.Second))
 			continue
 		}
+		d.hub.session.Store(true)
 		select {
 		case ev := <-events:
+			d.hub.session.Store(false)
 			if errors.Is(ev.Err, zk.ErrClosing) {
 				d.keep.endSessions(true) // the caller closed the connection, and with it the session
 			}

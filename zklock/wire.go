@@ -21,7 +21,8 @@ type tlsConfig = tls.Config
 
 // wire is the transport of a connection that Open makes. It mends what the client library leaves open: names of servers
 // are resolved at each dial instead of once, a server that takes the connection but does not answer is given up in time
-// for another one, and a connection can end without ending its session.
+// for another one, the watches are set again before anything else is heard, and a connection can end without ending its
+// session.
 type wire struct {
 	tls       *tls.Config
 	handshake time.Duration // how long a server may take to answer the first words
@@ -29,6 +30,7 @@ type wire struct {
 	end       context.CancelFunc
 	dropped   atomic.Bool // the connection is to end as if the process had died
 	drained   sync.WaitGroup
+	watching  atomic.Pointer[hub] // of the driver: it knows whether there are watches
 
 	mu      sync.Mutex
 	servers []string
@@ -92,7 +94,7 @@ func (w *wire) dial(network, addr string, timeout time.Duration) (net.Conn, erro
 		conn = secure
 	}
 	conn.SetReadDeadline(time.Now().Add(w.handshake))
-	return &wireConn{Conn: conn, w: w}, nil
+	return &wireConn{Conn: conn, w: w, rearmed: make(chan struct{})}, nil
 }
 
 var errDropped = errors.New("the connection was dropped")
@@ -130,6 +132,10 @@ type wireConn struct {
 	size   [4]byte // of the answer to the first words
 	got    int     // bytes of that answer, its size included
 	shaken bool    // it has come, so the library's own deadlines hold
+	open   bool    // and the watches are set again
+
+	rearmed chan struct{} // closed when the request for that leaves
+	once    sync.Once
 }
 
 // Write refuses once the connection is dropped, so that a request to end the session never leaves.
@@ -137,7 +143,30 @@ func (c *wireConn) Write(p []byte) (int, error) {
 	if c.w.dropped.Load() {
 		return 0, errDropped
 	}
+	if len(p) >= 12 && binary.BigEndian.Uint32(p[8:]) == opSetWatches {
+		c.once.Do(func() { close(c.rearmed) })
+	}
 	return c.Conn.Write(p)
+}
+
+const opSetWatches = 101
+
+// awaitWatches holds back what the server says on a new connection until the library has asked it to set its watches
+// again. The library reads the zxid that the request names without a lock, while answers may already change it: a change
+// during the outage would be missed, or memory be read while it is written.
+func (c *wireConn) awaitWatches() {
+	c.open = true
+	h := c.w.watching.Load()
+	if h == nil || !h.any() {
+		return
+	}
+	t := time.NewTimer(100 * time.Millisecond) // there may be none after all, or credentials come first
+	defer t.Stop()
+	select {
+	case <-c.rearmed:
+	case <-t.C:
+	case <-c.w.life.Done():
+	}
 }
 
 // SetReadDeadline leaves the deadline of the dial in place until the server has answered: the library's own is several
@@ -150,6 +179,9 @@ func (c *wireConn) SetReadDeadline(t time.Time) error {
 }
 
 func (c *wireConn) Read(p []byte) (int, error) {
+	if c.shaken && !c.open {
+		c.awaitWatches()
+	}
 	n, err := c.Conn.Read(p)
 	if !c.shaken {
 		copy(c.size[min(c.got, 4):], p[:n])
