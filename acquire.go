@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -38,7 +39,9 @@ func (k *link) notify(s driver.Signal) {
 			k.con.w.ping()
 		}
 	case k.g == nil:
-		k.out = max(k.out, s)
+		if k.out != driver.Lost { // Wanted says nothing about a hold that is gone
+			k.out = s
+		}
 	default:
 		k.c.signal(k.g, s, &out)
 	}
@@ -190,7 +193,7 @@ func (c *core) park(ctx context.Context, w *waiter) (*Lease, error) {
 			l := w.lease
 			c.mu.Unlock()
 			if ctx.Err() != nil {
-				c.tasks.run(func() { l.Unlock() })
+				c.abandon(l)
 				return nil, c.gaveUp(ctx, w, nil, true)
 			}
 			return l, nil
@@ -242,7 +245,7 @@ func (c *core) contend(ctx context.Context, w *waiter, try bool) (*Lease, error)
 			l := w.lease
 			c.mu.Unlock()
 			if ctx.Err() != nil {
-				c.tasks.run(func() { l.Unlock() })
+				c.abandon(l)
 				return nil, c.gaveUp(ctx, w, w.held, false)
 			}
 			return l, nil
@@ -356,12 +359,11 @@ func (c *core) quitLine(w *waiter) {
 
 // sure reports whether err says for certain that the request had no effect.
 func sure(err error) bool {
-	for _, e := range []error{driver.ErrNotDone, driver.ErrMismatch, driver.ErrDone, driver.ErrInvalid, errors.ErrUnsupported} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return isAny(err, driver.ErrNotDone, driver.ErrMismatch, driver.ErrDone, driver.ErrInvalid, errors.ErrUnsupported)
+}
+
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })
 }
 
 func (c *core) failed(ctx context.Context, w *waiter, con *contender, err error, certain bool) error {
@@ -410,6 +412,16 @@ func (c *core) settle(con *contender) {
 		return
 	}
 	c.repeat(con.req.TTL, func(ctx context.Context) error { return con.place.Leave(ctx) })
+}
+
+// abandon gives back, in the background, a lease that its caller never learns of.
+func (c *core) abandon(l *Lease) {
+	c.tasks.run(func() {
+		c.mu.Lock()
+		l.silent = true
+		c.mu.Unlock()
+		l.Unlock()
+	})
 }
 
 // repeat runs f in the background until it succeeds, answers ErrNotHeld, or limit is over.
@@ -466,7 +478,7 @@ func (c *core) granted(ctx context.Context, w *waiter, con *contender, d driver.
 	c.mu.Unlock()
 	out.run()
 	if ctx.Err() != nil {
-		c.tasks.run(func() { l.Unlock() })
+		c.abandon(l)
 		return nil, c.gaveUp(ctx, w, w.held, false)
 	}
 	return l, nil

@@ -120,7 +120,7 @@ func (c *core) lose(g *grant, why Reason, err error, out *after) {
 		return
 	}
 	for _, l := range g.leases {
-		if l.parent == nil {
+		if l.parent == nil && !l.silent {
 			l.cl.events.emit(&l.cl.opts, Event{Op: Lost, Name: g.hold.Name, Token: l.token, Took: driver.Now().Sub(l.got), Err: g.lost})
 		}
 	}
@@ -132,22 +132,37 @@ func (c *core) lose(g *grant, why Reason, err error, out *after) {
 	}
 }
 
-// release gives g back, in the caller's goroutine, within releaseLimit. No lease is left.
-func (g *grant) release(end driver.End) error {
+// release gives g back and lets the next one here ask the store.
+func (g *grant) release() {
+	g.endHold(driver.End{})
+	g.c.mu.Lock()
+	g.c.depart(g)
+	g.c.mu.Unlock()
+}
+
+// endHold gives g back in the store, in the caller's goroutine, within releaseLimit. No lease is left.
+func (g *grant) endHold(end driver.End) error {
 	c := g.c
 	c.mu.Lock()
 	limit := min(releaseLimit, max(g.trust.Until(), 100*time.Millisecond))
 	hold, renewing := g.hold, g.renewing
 	end.Last = g.last
-	if keep := g.cl.pol.minHold - driver.Now().Sub(g.start); keep > 0 && end.Keep == 0 {
-		end.Keep = (keep + time.Millisecond - 1).Truncate(time.Millisecond)
-	}
+	kept := g.start.Add(g.cl.pol.minHold)
 	c.mu.Unlock()
+	release := func(ctx context.Context) error {
+		e := end
+		if keep := kept.Until(); keep > 0 && e.Keep == 0 {
+			e.Keep = (keep + time.Millisecond - 1).Truncate(time.Millisecond)
+		}
+		return c.d.Release(ctx, hold, e)
+	}
 
 	ctx, stop := context.WithTimeout(context.Background(), limit)
 	defer stop()
-	err := c.d.Release(ctx, hold, end)
-	for pause := minPause; err != nil && !errors.Is(err, ErrNotHeld) && ctx.Err() == nil; pause *= 2 {
+	err := release(ctx)
+	perhaps := false // an earlier request, which had no answer, may have done it
+	for pause := minPause; err != nil && !isAny(err, ErrNotHeld, ErrClosed) && ctx.Err() == nil; pause *= 2 {
+		perhaps = perhaps || !sure(err)
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
@@ -155,9 +170,8 @@ func (g *grant) release(end driver.End) error {
 			t.Stop()
 			continue
 		}
-		first := err
-		if err = c.d.Release(ctx, hold, end); errors.Is(err, ErrNotHeld) && !sure(first) {
-			err = nil // the unanswered one did it
+		if err = release(ctx); errors.Is(err, ErrNotHeld) && perhaps {
+			err = nil
 		}
 	}
 	switch {
@@ -165,23 +179,25 @@ func (g *grant) release(end driver.End) error {
 	case errors.Is(err, ErrNotHeld):
 		err = &LostError{Name: hold.Name, Token: g.last, Reason: Revoked}
 	default:
-		// A renewal that is still under way could outlive a release that may not have arrived.
+		// A renewal that is still under way could outlive a release that may not have arrived. It has had as long as the
+		// release, and ends about now.
 		if renewing != nil {
+			t := time.NewTimer(minPause)
 			select {
 			case <-renewing:
-			case <-ctx.Done():
+			case <-t.C:
 			}
+			t.Stop()
 		}
-		c.repeat(hold.TTL, func(ctx context.Context) error { return c.d.Release(ctx, hold, end) })
-		err = &UnknownError{Op: "unlock", Name: hold.Name, FreeBy: time.Now().Add(hold.TTL), Err: err}
+		if !errors.Is(err, ErrClosed) {
+			c.repeat(hold.TTL, release)
+		}
+		err = &UnknownError{Op: "unlock", Name: hold.Name, FreeBy: time.Now().Add(max(hold.TTL, kept.Until())), Err: err}
 	}
-	c.mu.Lock()
-	c.depart(g)
-	c.mu.Unlock()
 	return err
 }
 
-// releaseLimit bounds Unlock on a store that does not answer.
+// releaseLimit bounds Unlock on a store that does not answer, and a renewal.
 const releaseLimit = 3 * time.Second
 
 // giveBack frees what a lost grant may still have in the store, now that its last lease was unlocked.
@@ -193,7 +209,7 @@ func (g *grant) giveBack() {
 			return g.c.d.Release(ctx, g.hold, driver.End{Last: g.last})
 		})
 	default: // the store still has it, and the work has just stopped
-		g.release(driver.End{})
+		g.release()
 	}
 }
 
@@ -201,7 +217,7 @@ func (g *grant) giveBack() {
 func (c *core) drain(g *grant) {
 	g.idle = false
 	c.agenda.remove(g)
-	c.tasks.run(func() { g.release(driver.End{}) })
+	c.tasks.run(g.release)
 }
 
 // resume turns a lingering grant into a lease without asking the store.
@@ -217,6 +233,7 @@ func (g *grant) pass(now driver.Instant) {
 	g.last++
 	g.limitHold(now)
 	g.c.agenda.fix(g)
+	g.c.arm()
 }
 
 func (g *grant) limitHold(from driver.Instant) {

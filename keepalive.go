@@ -142,7 +142,7 @@ func (c *core) tick() {
 	}
 	for ttl, gs := range byTTL {
 		// All that share a TTL were due at once, so the first to run out bounds the attempt for all.
-		limit := min(max(ttl/4, 20*time.Millisecond), 5*time.Second)
+		limit := min(max(ttl/4, 20*time.Millisecond), releaseLimit)
 		for _, g := range gs {
 			limit = min(limit, max(g.trust.Sub(now), time.Millisecond))
 		}

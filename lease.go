@@ -17,11 +17,12 @@ type Lease struct {
 	got    driver.Instant
 
 	// under core.mu
-	over  bool          // unlocked
-	cause error         // why it ended
-	done  chan struct{} // made by Done, closed when it ends
-	ends  []*ending     // the contexts that end with it
-	kids  kids
+	over   bool          // unlocked
+	silent bool          // nobody was told of it: no events
+	cause  error         // why it ended
+	done   chan struct{} // made by Done, closed when it ends
+	ends   []*ending     // the contexts that end with it
+	kids   kids
 }
 
 // ending is one context made by Lease.Context.
@@ -270,25 +271,36 @@ func (l *Lease) unlock(end driver.End) error {
 	}
 	if release {
 		c.tasks.begin() // Close waits for it
+	} else if lost == nil {
+		l.released(now, nil) // before the next one here can tell that it has acquired
 	}
 	over := g.over
 	c.mu.Unlock()
 	out.run()
-	if release {
-		if lost != nil {
-			g.giveBack()
-		} else {
-			err = g.release(end)
-		}
-		if over != nil {
-			close(over)
-		}
-		c.tasks.end()
+	if !release {
+		return err
 	}
-	if lost == nil && l.cl.opts.OnEvent != nil && l.parent == nil {
-		c.events.emit(&l.cl.opts, Event{Op: Released, Name: g.hold.Name, Token: l.token, Took: now.Sub(l.got), Err: err})
+	if lost != nil {
+		g.giveBack()
+	} else {
+		err = g.endHold(end)
+		l.released(now, err)
+		c.mu.Lock()
+		c.depart(g)
+		c.mu.Unlock()
 	}
+	if over != nil {
+		close(over)
+	}
+	c.tasks.end()
 	return err
+}
+
+// released tells that l was unlocked.
+func (l *Lease) released(at driver.Instant, err error) {
+	if l.parent == nil && !l.silent {
+		l.cl.events.emit(&l.cl.opts, Event{Op: Released, Name: l.g.hold.Name, Token: l.token, Took: at.Sub(l.got), Err: err})
+	}
 }
 
 func (l *Lease) inside(outer *Lease) bool {

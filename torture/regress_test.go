@@ -2,7 +2,10 @@ package torture_test
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pawl-lock/pawl"
@@ -105,5 +108,176 @@ func TestAllSaysWhatEndedTheWait(t *testing.T) {
 		cancel(errGaveUp)
 		wantIs(t, <-answer, pawl.ErrHeld, errGaveUp)
 		held.Unlock()
+	})
+}
+
+// Of two signals that came before the answer to the request, only one was kept: Wanted hid Lost.
+func TestLostBeforeTheAnswer(t *testing.T) {
+	bubble(t, func(t *world) {
+		a, wire := t.process()
+		b, _ := t.process()
+		wire.next("Try", fault{After: 10 * time.Millisecond})
+		mine := t.lock(t.Context(), a.Mutex("x"))
+		theirs := t.lock(t.Context(), b.Mutex("x")) // a's hold is wanted
+		t.store.Expire("x")                         // and lost
+		defer func() { t.got(theirs).Unlock() }()
+		time.Sleep(10 * time.Millisecond)
+		l := t.got(mine)
+		wantIs(t, l.Err(), pawl.ErrLost)
+		l.Unlock()
+	})
+}
+
+// An Unlock whose first request did its work without an answer was called lost when a later request was refused and one
+// after that found nothing.
+func TestUnlockAnsweredAtTheThirdAttempt(t *testing.T) {
+	bubble(t, func(t *world) {
+		a, wire := t.process()
+		l := t.must(a.Mutex("x"))
+		wire.next("Release", fault{Lost: true}, fault{Never: true, Err: errCertain})
+		want(t, "unlock", l.Unlock(), error(nil))
+	})
+}
+
+// MaxHold of a lease that was taken over from a lingering one was told late: the timer stood at the end of the lingering.
+func TestMaxHoldAfterLinger(t *testing.T) {
+	bubble(t, func(t *world) {
+		a, _ := t.process(pawl.Options{Linger: 600 * time.Millisecond, MaxHold: 100 * time.Millisecond})
+		t.must(a.Mutex("x")).Unlock()
+		time.Sleep(200 * time.Millisecond)
+		l := t.must(a.Mutex("x"))
+		begin := time.Now()
+		<-l.Done()
+		want(t, "told after", time.Since(begin), 100*time.Millisecond)
+		l.Unlock()
+	})
+}
+
+// A waiter that was handed a lease at the instant in which it gave up told of a lease released that was never acquired.
+func TestNoEventsOfALeaseThatNobodyGot(t *testing.T) {
+	bubble(t, func(t *world) {
+		var mu sync.Mutex
+		ops := map[pawl.Op]int{}
+		a, _ := t.process(pawl.Options{Linger: time.Second, OnEvent: func(e pawl.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			ops[e.Op]++
+		}})
+		for range 50 {
+			l := t.must(a.Mutex("x"))
+			ctx, cancel := context.WithCancel(t.Context())
+			ch := t.lock(ctx, a.Mutex("x"))
+			cancel()
+			l.Unlock() // hands over unless the waiter was faster
+			t.ended(ch).l.Unlock()
+			time.Sleep(time.Millisecond)
+		}
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		want(t, "released", ops[pawl.Released], ops[pawl.Acquired])
+	})
+}
+
+// Unlock of a closed client went on asking the closed driver for as long as a store may take to answer.
+func TestUnlockAfterCloseIsQuick(t *testing.T) {
+	bubble(t, func(t *world) {
+		a, _ := t.process()
+		l := t.must(a.Mutex("x"))
+		if err := a.Close(); err == nil {
+			t.Error("close does not name the lease")
+		}
+		begin := time.Now()
+		wantIs(t, l.Unlock(), pawl.ErrLost, pawl.ErrClosed)
+		want(t, "took", time.Since(begin), time.Duration(0))
+	})
+}
+
+// A renewal that was under way could reach the store after an Unlock that had given up, and prolong what was to be free by
+// then.
+func TestUnlockOutlivesARenewal(t *testing.T) {
+	bubble(t, func(t *world) {
+		a, wire := t.process()
+		l := t.must(a.Mutex("x"))
+		wire.all("Renew", fault{Before: 4 * time.Second, Recall: true})
+		for n := wire.Calls("Renew"); ; time.Sleep(time.Millisecond) { // until one is on its way
+			wire.mu.Lock()
+			out := wire.out
+			wire.mu.Unlock()
+			if out > 0 {
+				want(t, "arrived", wire.Calls("Renew"), n)
+				break
+			}
+		}
+		wire.all("Release", fault{Never: true})
+		begin := time.Now()
+		err := l.Unlock()
+		if d := time.Since(begin); d > 3*time.Second {
+			t.Errorf("unlock took %v", d)
+		}
+		unknown, ok := errors.AsType[*pawl.UnknownError](err)
+		if !ok {
+			t.Fatalf("got %v, want an *UnknownError", err)
+		}
+		time.Sleep(time.Until(unknown.FreeBy))
+		t.must(pawl.New(t.store.Share()).Mutex("x")).Unlock()
+	})
+}
+
+// An Unlock that reached the store late kept the name for MinHold from then.
+func TestMinHoldCountsFromTheStart(t *testing.T) {
+	bubble(t, func(t *world) {
+		a, wire := t.process(pawl.Options{MinHold: 10 * time.Second})
+		b, _ := t.process()
+		l := t.must(a.Mutex("x"))
+		time.Sleep(time.Second)
+		wire.all("Release", fault{Never: true})
+		wantIs(t, l.Unlock(), pawl.ErrUnknown)
+		time.Sleep(3 * time.Second)
+		wire.heal()
+		time.Sleep(2500 * time.Millisecond)
+		_, err := b.Mutex("x").TryLock(t.Context())
+		wantIs(t, err, pawl.ErrHeld) // 9.5 s have passed
+		time.Sleep(time.Second)
+		t.must(b.Mutex("x")).Unlock()
+	})
+}
+
+// The events of one name in one process came out of order: a lease was acquired before the one before it was released.
+func TestEventsAlternate(t *testing.T) {
+	bubble(t, func(t *world) {
+		var mu sync.Mutex
+		held, wrong := 0, 0
+		a, _ := t.process(pawl.Options{OnEvent: func(e pawl.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch e.Op {
+			case pawl.Acquired:
+				held++
+			case pawl.Released:
+				held--
+			}
+			if held < 0 || held > 1 {
+				wrong++
+			}
+		}})
+		var wg sync.WaitGroup
+		for range 6 {
+			wg.Go(func() {
+				for range 100 {
+					l, err := a.Mutex("x").Lock(t.Context())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					l.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		want(t, "out of order", wrong, 0)
 	})
 }

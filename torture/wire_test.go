@@ -39,6 +39,7 @@ var (
 // fault is what happens to one call. The zero fault is none.
 type fault struct {
 	Before time.Duration // the request takes this long; it arrives even if the caller has given up
+	Recall bool          // with Before: it does not arrive any more once the caller has given up
 	Never  bool          // the request does not arrive at all
 	After  time.Duration // the answer takes this long
 	Lost   bool          // the answer does not come: Err at once
@@ -194,6 +195,10 @@ func send[T any](w *wire, ctx context.Context, ttl time.Duration, method string,
 	if f.Before > 0 {
 		arrives := time.Now().Add(f.Before)
 		if err := w.wait(ctx, f.Before); err != nil {
+			if f.Recall {
+				w.done(f)
+				return none, err
+			}
 			go func() {
 				defer w.done(f)
 				time.Sleep(time.Until(arrives))
