@@ -9,6 +9,7 @@ import (
 )
 
 func TestClient(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	clienttest.Run(t, clienttest.Harness{
 		Open:  func(t testing.TB) driver.Driver { return open(t, s.URL, nil) },
