@@ -26,7 +26,7 @@ import (
 //   - two conflicting leases are never trusted at the same time;
 //   - if one acquire returned before another was called, every token of the first is smaller, as long as the two quorums
 //     share a member that kept its data in between;
-//   - a grant is reported only when a majority of members was told its last token;
+//   - a grant or a renewal is reported only when a majority of members was told the last token;
 //   - nothing is left at any member in the end.
 //
 // The mutants below break the algorithm at the members' side, where it is the same as breaking it in the driver, and must
@@ -38,6 +38,7 @@ type qplan struct {
 	Members int
 	Procs   int
 	Vanish  bool // now and then a vote is gone right after it was given
+	Rough   bool // many messages come late
 	Ops     []qop
 }
 
@@ -47,6 +48,7 @@ type qop struct {
 	Proc   int
 	Member int
 	For    time.Duration
+	Hold   time.Duration
 	TTL    time.Duration
 	Kind   driver.Kind
 	Span   int
@@ -84,8 +86,9 @@ var qplans = rapid.Custom(func(t *rapid.T) qplan {
 		Members: rapid.SampledFrom([]int{3, 3, 5}).Draw(t, "members"),
 		Procs:   rapid.IntRange(2, 4).Draw(t, "procs"),
 		Vanish:  rapid.Bool().Draw(t, "vanish"),
+		Rough:   rapid.Bool().Draw(t, "rough"),
 	}
-	mostly := []qwhat{qAcquire, qAcquire, qAcquire, qAcquire, qAcquire, qCut, qCut, qMute, qStop, qWipe, qWipe, qSkew, qSkew, qCrash, qFreeze}
+	mostly := append(slices.Repeat([]qwhat{qAcquire}, 12), qCut, qCut, qMute, qStop, qWipe, qSkew, qSkew, qCrash, qFreeze)
 	p.Ops = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) qop {
 		return qop{
 			Gap:    time.Duration(rapid.IntRange(0, 400).Draw(t, "gap")) * time.Millisecond,
@@ -93,7 +96,8 @@ var qplans = rapid.Custom(func(t *rapid.T) qplan {
 			Proc:   rapid.IntRange(0, p.Procs-1).Draw(t, "proc"),
 			Member: rapid.IntRange(0, p.Members-1).Draw(t, "member"),
 			For:    time.Duration(rapid.IntRange(1, 3000).Draw(t, "for")) * time.Millisecond,
-			TTL:    rapid.SampledFrom([]time.Duration{300 * time.Millisecond, time.Second, qMaxTTL}).Draw(t, "ttl"),
+			Hold:   time.Duration(rapid.SampledFrom([]int{0, 10, 100, 3000}).Draw(t, "hold")) * time.Millisecond,
+			TTL:    rapid.SampledFrom([]time.Duration{300 * time.Millisecond, 600 * time.Millisecond, qMaxTTL}).Draw(t, "ttl"),
 			Kind:   rapid.SampledFrom([]driver.Kind{driver.Write, driver.Write, driver.Write, driver.Read}).Draw(t, "kind"),
 			Span:   rapid.SampledFrom([]int{1, 1, 10, 50_000}).Draw(t, "span"),
 			Tries:  rapid.IntRange(1, 20).Draw(t, "tries"),
@@ -151,8 +155,12 @@ func (w *qworld) chance(p float64) bool {
 func (w *qworld) delay() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch x := w.rng.Float64(); {
-	case x < 0.9:
+	x := w.rng.Float64()
+	if w.plan.Rough {
+		x *= 1.15
+	}
+	switch {
+	case x < 0.95:
 		return time.Duration(w.rng.Int64N(int64(2 * time.Millisecond)))
 	case x < 0.98:
 		return time.Duration(w.rng.Int64N(int64(200 * time.Millisecond)))
@@ -567,7 +575,7 @@ func (p *qproc) acquires(op qop) {
 		return
 	}
 	h := driver.Hold{Kind: op.Kind, Name: "n", ID: id, Token: grant.Token, Permits: 1, TTL: grant.TTL}
-	for end := time.Now().Add(op.For / 4); time.Now().Before(end); {
+	for end := time.Now().Add(op.Hold); time.Now().Before(end); {
 		select {
 		case <-lost:
 			w.end(g, g.reserved)
@@ -582,10 +590,16 @@ func (p *qproc) acquires(op qop) {
 		}
 		ctx, stop := context.WithTimeout(context.Background(), grant.TTL/3)
 		sent := driver.Now()
+		w.mu.Lock()
+		asked := w.next()
+		w.mu.Unlock()
 		err := p.d.Renew(ctx, []driver.Hold{h})[0]
 		stop()
 		w.mu.Lock()
 		now := driver.Now()
+		if told := w.told(g, asked); err == nil && told <= len(w.nodes)/2 {
+			w.sinf("%s is renewed when %d members know its last token", g.id, told)
+		}
 		if err == nil && now < g.trust && !p.isDead {
 			g.trust = max(g.trust, sent.Add(grant.TTL))
 			w.count["renewed"]++
@@ -629,13 +643,7 @@ func (w *qworld) granted(g *qgrant, grant driver.Grant) bool {
 	if grant.Token <= 0 {
 		w.sinf("%s has token %d", g.id, grant.Token)
 	}
-	told := 0
-	for _, n := range w.nodes {
-		if slices.ContainsFunc(n.acks, func(a qack) bool { return a.id == g.id && a.token >= g.reserved }) {
-			told++
-		}
-	}
-	if told <= len(w.nodes)/2 {
+	if told := w.told(g, g.call); told <= len(w.nodes)/2 {
 		w.sinf("%s is reported when %d members know its last token", g.id, told)
 	}
 	for _, o := range w.grants {
@@ -646,6 +654,16 @@ func (w *qworld) granted(g *qgrant, grant driver.Grant) bool {
 	w.grants = append(w.grants, g)
 	w.count["granted"]++
 	return true
+}
+
+// told counts the members that know the last token of g, and had not forgotten it at an instant.
+func (w *qworld) told(g *qgrant, at int) (count int) {
+	for _, n := range w.nodes {
+		if n.kept(g, at) || slices.ContainsFunc(n.acks, func(a qack) bool { return a.id == g.id && a.token >= g.reserved && a.seq > at }) {
+			count++
+		}
+	}
+	return count
 }
 
 func (w *qworld) end(g *qgrant, used int64) {
@@ -753,7 +771,7 @@ func TestRedlockModel(t *testing.T) {
 
 // Every mutant of the quorum must be found within so many histories.
 func TestRedlockMutants(t *testing.T) {
-	const histories = 400
+	const histories = 1500
 	for name, m := range map[string]qmutant{
 		"write-back without owner check": {ownerless: true},
 		"no write-back":                  {forgetful: true},
