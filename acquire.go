@@ -87,6 +87,9 @@ func (t *target) acquire(ctx context.Context, try bool) (*Lease, error) {
 			Err: invalid("%q comes before %q in the order of locks, which this context already holds", t.name, above.Name())})
 	}
 	l, err := t.take(ctx, try)
+	if err == nil && l.parent != nil {
+		return l, nil // re-entry is no event, nor is its end
+	}
 	ev := Event{Op: Acquired, Name: t.name, Token: l.Token(), Took: driver.Now().Sub(begin), Err: err}
 	if err != nil {
 		ev.Op = Failed

@@ -53,6 +53,7 @@ func (l *Lease) Detach() (string, error) {
 	l.over = true
 	l.finish(errUnlocked, &out)
 	g.drop(l)
+	l.released(driver.Now(), nil)
 	c.depart(g)
 	c.mu.Unlock()
 	out.run()
@@ -92,6 +93,7 @@ func (c *Client) Attach(ctx context.Context, s string) (*Lease, error) {
 	k1 := &link{c: c.core}
 	r := driver.Request{Hold: h, Limit: h.Permits, Notify: k1.notify,
 		Who: driver.Holder{Label: c.pol.holder, Host: c.host, Note: c.pol.note}}
+	begin := driver.Now()
 	d, err := a.Attach(ctx, r)
 	if err != nil {
 		return nil, wrap("attach", h.Name, err)
@@ -106,7 +108,9 @@ func (c *Client) Attach(ctx context.Context, s string) (*Lease, error) {
 		return nil, wrap("attach", h.Name, ErrClosed)
 	}
 	c.admit(g, c.line(lineOf(t)))
-	l := g.lease(c, nil, k.Token, driver.Now())
+	now := driver.Now()
+	l := g.lease(c, nil, k.Token, now)
+	c.events.emit(&c.opts, Event{Op: Acquired, Name: h.Name, Token: l.token, Took: now.Sub(begin)})
 	k1.g = g
 	if k1.out != 0 {
 		c.signal(g, k1.out, &out)

@@ -20,9 +20,9 @@ type Op string
 
 // The events.
 const (
-	Acquired Op = "acquired" // a lease was taken (or handed over inside the process)
+	Acquired Op = "acquired" // a lease was taken, handed over inside the process, or attached; not when one was re-entered
 	Failed   Op = "failed"   // a Lock or TryLock ended with Err
-	Released Op = "released" // a lease was unlocked; Err if the store did not confirm it
+	Released Op = "released" // a lease was unlocked or detached; Err if the store did not confirm it
 	Lost     Op = "lost"     // a lease was lost, for the reason in Err
 
 	OutOfOrder Op = "out of order" // a lock was asked for that comes before one which its context already holds: a deadlock can follow

@@ -372,7 +372,7 @@ func TestOutOfOrder(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		want(t, "events", strings.Join(ops, ", "),
-			"acquired b, out of order a, acquired a, released a, acquired b, acquired c, released c, released b")
+			"acquired b, out of order a, acquired a, released a, acquired c, released c, released b")
 	})
 }
 

@@ -281,3 +281,43 @@ func TestEventsAlternate(t *testing.T) {
 		want(t, "out of order", wrong, 0)
 	})
 }
+
+// Whoever counts leases by their events went wrong: re-entry was acquired and never released, a detached lease likewise,
+// and an attached one the other way round.
+func TestEventsBalance(t *testing.T) {
+	bubble(t, func(t *world) {
+		var mu sync.Mutex
+		ops := map[pawl.Op]int{}
+		count := pawl.Options{OnEvent: func(e pawl.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			ops[e.Op]++
+		}}
+		a, _ := t.process(count)
+		b, _ := t.process(count)
+		l := t.must(a.Mutex("x"))
+		inner, err := a.Mutex("x").Lock(l.Context(t.Context()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner.Unlock()
+		ticket, err := l.Detach()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err = b.Attach(t.Context(), ticket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		mu.Lock()
+		want(t, "held", ops[pawl.Acquired]-ops[pawl.Released], 1)
+		mu.Unlock()
+		l.Unlock()
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		want(t, "acquired", ops[pawl.Acquired], 2)
+		want(t, "released", ops[pawl.Released], 2)
+	})
+}
