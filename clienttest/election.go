@@ -102,7 +102,10 @@ var electionCases = []Case{
 					if !b.Election(c.name).IsLeader() {
 						c.errorf("a leader does not know it")
 					}
-					<-resign
+					select {
+					case <-resign:
+					case <-ctx.Done():
+					}
 					return reason
 				})
 			}()

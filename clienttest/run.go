@@ -126,7 +126,7 @@ func (c *run) inTime(f func() bool) {
 		}
 		c.name = freshName()
 	}
-	c.failf("the machine is too slow even for a TTL of %v", c.short())
+	c.failf("leases end too early even with a TTL of %v: they are not kept alive, or the machine is very slow", c.short())
 }
 
 // within waits until what is true, which is due now or after the given time.

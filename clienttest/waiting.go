@@ -24,7 +24,7 @@ var waitingCases = []Case{
 			for range 3 {
 				l := c.take(c.lock(a, c.name), 0)
 				before := b.waiting()
-				got := make(chan *pawl.Lease)
+				got := make(chan *pawl.Lease, 1)
 				go func() {
 					defer close(got)
 					next, err := c.lock(b, c.name).Lock(c.ctx)
