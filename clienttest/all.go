@@ -20,6 +20,7 @@ var allCases = []Case{
 			a, b := c.name+"-a", c.name+"-b"
 			balance := map[string]*atomic.Int64{a: new(atomic.Int64), b: new(atomic.Int64)}
 			nodes := c.several(3, pawl.Options{})
+			var in atomic.Int64
 			var wg sync.WaitGroup
 			for k, n := range nodes {
 				for g := range 2 {
@@ -37,10 +38,14 @@ var allCases = []Case{
 							if leases[0].Name() != from || leases[1].Name() != to {
 								c.errorf("the leases are in another order than the locks")
 							}
+							if in.Add(1) != 1 {
+								c.errorf("two transfers at once")
+							}
 							f, t := balance[from].Load(), balance[to].Load()
 							time.Sleep(time.Millisecond)
 							balance[from].Store(f - 1)
 							balance[to].Store(t + 1)
+							in.Add(-1)
 							if err := leases.Unlock(); err != nil {
 								c.errorf("Unlock: %v", err)
 							}

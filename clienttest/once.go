@@ -101,7 +101,7 @@ var onceCases = []Case{
 		with:     recordsOnce,
 		check: func(c *run) {
 			a, b := c.node(pawl.Options{TTL: c.short(), NoKeepalive: true}), c.node(pawl.Options{})
-			_, err := pawl.Once(c.ctx, a.Client, c.name, c.long(), func(ctx context.Context) (order, error) {
+			_, err := pawl.Once(c.ctx, a.Client, c.name, c.long(), func(context.Context) (order, error) {
 				ctx, stop := context.WithTimeout(c.ctx, 2*c.short()+c.soon())
 				defer stop()
 				got, err := pawl.Once(ctx, b.Client, c.name, c.long(), func(context.Context) (order, error) { return order{ID: 2}, nil })

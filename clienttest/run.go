@@ -104,8 +104,6 @@ func (n *node) Close() error { return n.Client.Close() }
 // lock is the case's name, or another one, in the case's flavour.
 func (c *run) lock(n *node, name string) pawl.Locker { return c.leaf.lock(n.Client, name) }
 
-func (c *run) fake() bool { return c.h.Bubble != nil }
-
 // long is a TTL that no case outlives, short one that cases wait for.
 func (c *run) long() time.Duration  { return max(30*time.Second, 10*c.h.MinTTL) }
 func (c *run) short() time.Duration { return c.h.MinTTL << c.stretch }
