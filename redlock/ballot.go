@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/pawl-lock/pawl/driver"
 )
@@ -21,14 +22,17 @@ type ballot struct {
 	span  int
 	fixed chan struct{} // closed when the token is fixed
 	done  chan struct{} // closed when won or lost
+	quiet chan struct{} // closed when all that were asked have answered
 
-	mu    sync.Mutex
-	votes []vote
-	over  bool
-	won   bool
-	ready bool // the token is fixed
-	token int64
-	end   int64
+	mu     sync.Mutex
+	votes  []vote
+	rested []*member // left in peace so far
+	over   bool
+	won    bool
+	ready  bool // the token is fixed
+	silent bool // quiet is closed
+	token  int64
+	end    int64
 }
 
 type vote struct {
@@ -49,9 +53,7 @@ const (
 // start asks the members that may vote.
 func (c *claim) start(span int) *ballot {
 	d := c.d
-	b := &ballot{c: c, sent: driver.Now(), span: span, fixed: make(chan struct{}), done: make(chan struct{}), votes: make([]vote, len(d.members))}
-	var rested []int
-	fit := 0
+	b := &ballot{c: c, sent: driver.Now(), span: span, fixed: make(chan struct{}), done: make(chan struct{}), quiet: make(chan struct{}), votes: make([]vote, len(d.members))}
 	c.mu.Lock()
 	for i, m := range d.members {
 		switch err := m.muted(b.sent); {
@@ -59,27 +61,20 @@ func (c *claim) start(span int) *ballot {
 			b.votes[i] = vote{state: failed, err: errSpent}
 		case err != nil:
 			b.votes[i] = vote{state: failed, err: fmt.Errorf("%w: %w", driver.ErrNotDone, err)}
-		case m.resting(b.sent):
+		case m.resting(b.sent, d.nodeLimit(c.r.TTL)):
 			b.votes[i] = vote{state: failed, err: errResting}
-			rested = append(rested, i)
-		default:
-			fit++
+			b.rested = append(b.rested, m)
 		}
 	}
 	c.mu.Unlock()
-	if fit < c.need {
-		for _, i := range rested {
-			b.votes[i] = vote{}
-		}
-	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for i, m := range d.members {
 		if b.votes[i].state == open {
 			c.run(func() { b.ask(m) })
 		}
 	}
-	b.mu.Lock()
 	b.count()
-	b.mu.Unlock()
 	return b
 }
 
@@ -87,6 +82,7 @@ var (
 	errSpent   = errors.New("an undo of an earlier request has no answer yet")
 	errResting = fmt.Errorf("%w: it did not answer just now", driver.ErrNotDone)
 	errBusy    = fmt.Errorf("%w: an earlier request there has no answer yet", driver.ErrNotDone)
+	errUnasked = fmt.Errorf("%w: it was not asked any more", driver.ErrNotDone)
 	errVoid    = errors.New("its vote was gone before it was counted")
 )
 
@@ -111,7 +107,7 @@ func (b *ballot) ask(m *member) {
 		b.set(m, vote{state: failed, err: errSpent})
 		return
 	case over || b.lost():
-		b.set(m, vote{state: failed, err: driver.ErrNotDone})
+		b.set(m, vote{state: failed, err: errUnasked})
 		return
 	}
 
@@ -131,7 +127,7 @@ func (b *ballot) ask(m *member) {
 		b.set(m, vote{state: failed, err: err})
 		return
 	default:
-		b.set(m, vote{state: failed, err: errors.Join(errUnknown, err)})
+		b.set(m, vote{state: failed, err: unanswered(ctx, limit, err)})
 		<-b.done
 		if !b.isWon() || !c.doubt(m, p) {
 			c.undo(m, p)
@@ -153,7 +149,7 @@ func (b *ballot) ask(m *member) {
 	m.heard(ctx, err, limit)
 	silent := err != nil && ctx.Err() != nil
 	if err != nil {
-		b.set(m, vote{state: failed, err: errors.Join(errUnknown, err)})
+		b.set(m, vote{state: failed, err: unanswered(ctx, limit, err)})
 	} else {
 		b.set(m, vote{state: counted})
 	}
@@ -166,6 +162,13 @@ func (b *ballot) ask(m *member) {
 
 // errUnknown marks a failed vote of which something may be in the store.
 var errUnknown = errors.New("no certain answer")
+
+func unanswered(ctx context.Context, limit time.Duration, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w in %v: %w", errUnknown, limit, err)
+	}
+	return fmt.Errorf("%w: %w", errUnknown, err)
+}
 
 // confirm writes the end of the token interval to a member, owner-checked, and makes sure that the member is still in the
 // life in which it voted.
@@ -197,25 +200,37 @@ func (b *ballot) set(m *member, v vote) {
 	if b.votes[m.no].state == cast {
 		v.token = b.votes[m.no].token
 	}
-	if b.over {
-		return
+	if b.votes[m.no].state == open || !b.over {
+		b.votes[m.no] = v
 	}
-	b.votes[m.no] = v
 	b.count()
 }
 
 // count decides what can be decided.
 func (b *ballot) count() {
-	if b.over {
-		return
-	}
 	var n [4]int
-	final := false
+	final, taken := false, false
 	for _, v := range b.votes {
 		n[v.state]++
+		taken = taken || v.state == failed && errors.Is(v.err, driver.ErrHeld)
 		final = final || v.state == failed && (errors.Is(v.err, driver.ErrDone) || errors.Is(v.err, driver.ErrInvalid) || errors.Is(v.err, errors.ErrUnsupported))
 	}
+	if may := n[open] + n[cast] + n[counted]; may < b.c.need && may+len(b.rested) >= b.c.need && !final && !taken && !b.over {
+		// The others do not suffice.
+		for _, m := range b.rested {
+			b.votes[m.no] = vote{}
+			b.c.run(func() { b.ask(m) })
+		}
+		b.rested = nil
+		b.count()
+		return
+	}
+	if n[open] == 0 && !b.silent {
+		b.silent = true
+		close(b.quiet)
+	}
 	switch need := b.c.need; {
+	case b.over:
 	case final, n[open]+n[cast]+n[counted] < need:
 		b.decide(false)
 	case n[counted] >= need:

@@ -23,7 +23,7 @@ type member struct {
 	seen   driver.Instant // when that was asked
 	mute   driver.Instant // it does not vote before this
 	rests  driver.Instant // it did not answer, and is not asked for votes before this if the others suffice
-	silent int            // requests in a row that it did not answer
+	silent bool           // it did not answer the last request
 }
 
 func newMember(no int, d driver.Driver) *member {
@@ -48,17 +48,31 @@ func (m *member) heard(ctx context.Context, err error, limit time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		m.silent++
+		m.silent = true
 		m.rests = driver.Now().Add(limit)
 		return
 	}
-	m.silent, m.rests = 0, 0
+	m.silent, m.rests = false, 0
 }
 
-func (m *member) resting(now driver.Instant) bool {
+// resting reports whether the member is not to be asked for a vote now. Of those who may ask one that was silent, only
+// one does, and the others wait for what comes of it.
+func (m *member) resting(now driver.Instant, limit time.Duration) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return now < m.rests
+	if now < m.rests {
+		return true
+	}
+	if m.silent {
+		m.rests = now.Add(limit)
+	}
+	return false
+}
+
+func (m *member) isSilent() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.silent
 }
 
 // muted says why the member is known not to vote now.
@@ -88,12 +102,22 @@ func (d *Driver) vouch(ctx context.Context, m *member) error {
 	case err != nil:
 		return fmt.Errorf("it does not say since when it runs: %w", err)
 	}
+	if err := m.enter(asked, life, age, d.opts); err != nil {
+		return err
+	}
 	for _, o := range d.members {
-		if o != m && o.lives != nil && o.isLife(life) {
-			return fmt.Errorf("%w: members %d and %d are one and the same store", driver.ErrInvalid, min(m.no, o.no)+1, max(m.no, o.no)+1)
+		if o != m && o.isLife(life) {
+			err := fmt.Errorf("redlock: %w: members %d and %d are one and the same store", driver.ErrInvalid, min(m.no, o.no)+1, max(m.no, o.no)+1)
+			d.twins.Store(&err)
+			return err
 		}
 	}
-	forgets := d.opts.MaxTTL + drift(d.opts.MaxTTL)
+	return nil
+}
+
+// enter notes which life a member is in.
+func (m *member) enter(asked driver.Instant, life string, age time.Duration, opts Options) error {
+	forgets := opts.MaxTTL + drift(opts.MaxTTL)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := driver.Now()
@@ -102,7 +126,7 @@ func (d *Driver) vouch(ctx context.Context, m *member) error {
 			age = min(age, now.Sub(m.seen))
 		}
 		m.life, m.mute = life, 0
-		if age < forgets && !d.opts.Durable {
+		if age < forgets && !opts.Durable {
 			m.mute = now.Add(forgets - max(age, 0))
 		}
 	}

@@ -26,6 +26,9 @@ func (d *Driver) Enter(ctx context.Context, r driver.Request) (driver.Place, err
 	if err := d.ready(); err != nil {
 		return nil, err
 	}
+	if err := d.Check(); err != nil {
+		return nil, err
+	}
 	if err := d.check(r); err != nil {
 		return nil, err
 	}
@@ -137,6 +140,17 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, error) {
 		return g, nil
 	}
 	err := b.verdict(why)
+	if errors.As(err, new(*QuorumError)) && why == nil {
+		// Those who have not answered yet may make it certain that nothing was done.
+		timer.Reset(max(driver.Now().Sub(b.sent), time.Millisecond))
+		select {
+		case <-b.quiet:
+			err = b.verdict(nil)
+		case <-timer.C:
+		case <-ctx.Done():
+		case <-d.quit:
+		}
+	}
 	var held *driver.HeldError
 	if errors.As(err, &held) && c.r.Wait {
 		held.Again = p.again(b, held)

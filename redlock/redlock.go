@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-lock/pawl/driver"
@@ -59,6 +60,7 @@ type Driver struct {
 	opts     Options
 	bad      error
 	tokens   bool // all members can raise a token
+	twins    atomic.Pointer[error]
 
 	base   context.Context // of every request to a member; ends at the end of Close
 	cancel context.CancelFunc
@@ -128,8 +130,14 @@ func checkMembers(members []driver.Driver) string {
 	return ""
 }
 
-// Check says why the quorum cannot work at all, or nil. It does no I/O.
-func (d *Driver) Check() error { return d.bad }
+// Check says why the quorum cannot work at all, or nil. It does no I/O: that two members are one and the same store is
+// only known after the first acquisition.
+func (d *Driver) Check() error {
+	if err := d.twins.Load(); err != nil {
+		return *err
+	}
+	return d.bad
+}
 
 // nodeLimit bounds one request to a member about a hold of that TTL.
 func (d *Driver) nodeLimit(ttl time.Duration) time.Duration {

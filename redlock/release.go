@@ -133,7 +133,7 @@ func (x *exit) leave(c *claim, m *member, end driver.End, began driver.Instant) 
 	s := &c.seats[m.no]
 	keep := end.Keep
 	tried := false
-	if m.resting(began) {
+	if m.isSilent() {
 		x.silent(c, m, errResting)
 	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {

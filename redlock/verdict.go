@@ -86,7 +86,9 @@ func (b *ballot) verdict(why error) error {
 			mismatch = v.err
 			mismatches++
 			could++
-		case v.err == errSpent:
+		case v.err == errUnasked:
+			could++
+		case v.err == errSpent, v.err == errBusy:
 			e.sure = false
 		}
 	}
