@@ -8,76 +8,53 @@ import (
 	"github.com/pawl-lock/pawl/driver"
 )
 
-// begin begins a transaction that has the write lock.
-func (d *Driver) begin() (*batch, error) {
-	if err := d.setup.ready(d.ctx); err != nil {
-		return nil, err
-	}
-	if err := d.setup.sameFile(); err != nil {
-		return nil, err
-	}
-	tx, err := d.db.BeginTx(d.ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	b := &batch{d: d, tx: tx}
-	// The pool may begin transactions as readers; a reader that turns into a writer later can fail for good.
-	if _, err := b.exec("seize"); err != nil {
-		tx.Rollback()
-		return nil, err
-	}
-	return b, nil
-}
-
-// batch is one transaction.
+// batch is some requests that are run together on what was read of their names.
 type batch struct {
 	d  *Driver
-	tx *sql.Tx
+	tx transaction
 	moment
-	state   state
-	durable bool            // the commit must survive a power loss before anybody hears of it
-	rings   map[string]bool // the drivers whose places were called
-	dead    []string        // the drivers that were found dead
+	floor   int64              // new tokens are larger
+	records map[string]*record // by stored name
+	living  map[string]bool    // the waiting processes that live; nil: not known
+	durable bool               // the commit must survive a power loss before anybody hears of it
 }
 
-// all runs requests, each with a new reading of the clock, and commits. Afterwards each knows its own answer, unless the
-// error that all answers is for all of them.
-func (b *batch) all(ops []*op) error {
-	if len(ops) == 0 {
-		return b.tx.Rollback()
-	}
-	defer b.tx.Rollback()
-	if err := b.open(); err != nil {
-		return notDone(err)
-	}
-	for _, o := range ops {
-		if err := b.tick(); err != nil {
-			return notDone(err)
+// transaction is what a request may need of the database beside its record.
+type transaction interface {
+	beat() error                                               // says that this driver is alive, if that is due
+	living(processes map[string]bool) (map[string]bool, error) // which of them are
+}
+
+func newBatch(d *Driver, tx transaction) *batch {
+	return &batch{d: d, tx: tx, records: make(map[string]*record)}
+}
+
+// run runs one request. An error of the database, as opposed to an answer to the request, ends the batch.
+func (b *batch) run(o *op) error {
+	r := b.records[o.name]
+	err := o.run(b, r)
+	if errors.Is(err, errNeedLiving) {
+		asked := make(map[string]bool)
+		for _, r := range b.records {
+			r.processes(asked)
 		}
-		if o.err = o.run(b); failed(o.err) {
-			return notDone(o.err)
+		if b.living, err = b.tx.living(asked); err != nil {
+			return err
 		}
+		err = o.run(b, r)
 	}
-	if err := b.sweep(); err != nil {
-		return notDone(err)
+	if failed(err) {
+		return err
 	}
-	if err := b.save(); err != nil {
-		return notDone(err)
-	}
-	if err := b.tx.Commit(); err != nil {
-		if b.d.dialect.fault(err).again {
-			return notDone(err) // and rolled back
-		}
-		return failure{err}
-	}
-	b.d.ring(b.rings)
-	b.d.bury(b.dead)
-	if b.durable {
-		if err := b.d.setup.flush(); err != nil {
-			return failure{err}
-		}
-	}
+	o.err = err
 	return nil
+}
+
+// processes adds the processes that wait.
+func (r *record) processes(to map[string]bool) {
+	for _, w := range r.Line {
+		to[w.Process] = true
+	}
 }
 
 // notDone marks an error that ends a transaction before its commit.
@@ -86,55 +63,6 @@ func notDone(err error) error {
 		return err
 	}
 	return failure{fmt.Errorf("%w: %w", driver.ErrNotDone, err)}
-}
-
-func (b *batch) tick() error {
-	m, err := b.d.clock()
-	if err != nil {
-		return failure{err}
-	}
-	b.moment = m
-	return nil
-}
-
-// exec runs a statement of the dialect's file and answers how many rows it changed.
-func (b *batch) exec(statement string, args ...any) (int64, error) {
-	var r sql.Result
-	var err error
-	if st := b.d.setup.statement(statement); st != nil {
-		r, err = b.tx.Stmt(st).Exec(args...)
-	} else {
-		r, err = b.tx.Exec(b.d.sections[statement].text, args...)
-	}
-	if err != nil {
-		return 0, failure{err}
-	}
-	n, err := r.RowsAffected()
-	if err != nil {
-		return 0, failure{err}
-	}
-	return n, nil
-}
-
-// row runs a statement that answers at most one row, and reports whether there was one.
-func (b *batch) row(statement string, args []any, into ...any) (found bool, err error) {
-	err = b.rows(statement, args, func(scan func(...any) error) error {
-		found = true
-		return scan(into...)
-	})
-	return found, err
-}
-
-// rows runs a statement and calls each with every row's scanner. each must not run statements.
-func (b *batch) rows(statement string, args []any, each func(scan func(...any) error) error) error {
-	var rows *sql.Rows
-	var err error
-	if st := b.d.setup.statement(statement); st != nil {
-		rows, err = b.tx.Stmt(st).Query(args...)
-	} else {
-		rows, err = b.tx.Query(b.d.sections[statement].text, args...)
-	}
-	return scanAll(rows, err, each)
 }
 
 func scanAll(rows *sql.Rows, err error, each func(scan func(...any) error) error) error {

@@ -40,8 +40,8 @@ func (b *bell) close() {
 	}
 }
 
-// bell is the file of a driver's bell.
-func (s *setup) bell(process string) string { return s.path() + "-bell-" + process }
+// bellOf is the file of a driver's bell.
+func (s *setup) bellOf(process string) string { return s.path() + "-bell-" + process }
 
 // mode is the database file's, which the files beside it share.
 func (s *setup) mode() os.FileMode {
@@ -51,13 +51,13 @@ func (s *setup) mode() os.FileMode {
 }
 
 // ring wakes drivers, after the commit that called their places.
-func (d *Driver) ring(processes map[string]bool) {
+func (s *setup) ring(processes map[string]bool) {
 	for process := range processes {
-		if process == d.process {
-			d.waker.look()
+		if process == s.d.process {
+			s.d.waker.look()
 			continue
 		}
-		f, err := os.OpenFile(d.setup.bell(process), os.O_WRONLY, 0)
+		f, err := os.OpenFile(s.bellOf(process), os.O_WRONLY, 0)
 		if err != nil {
 			continue // it is gone, or has not hung up its bell yet and will look
 		}
@@ -67,8 +67,8 @@ func (d *Driver) ring(processes map[string]bool) {
 }
 
 // bury deletes the bells of drivers that died.
-func (d *Driver) bury(processes []string) {
+func (s *setup) bury(processes []string) {
 	for _, process := range processes {
-		os.Remove(d.setup.bell(process))
+		os.Remove(s.bellOf(process))
 	}
 }

@@ -20,6 +20,6 @@ func TestClient(t *testing.T) {
 			}
 			return d
 		},
-		Kinds: []driver.Kind{driver.Exclusive, driver.Fair},
+		Kinds: everyKind,
 	})
 }

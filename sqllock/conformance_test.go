@@ -15,6 +15,8 @@ import (
 	"github.com/pawl-lock/pawl/sqllock"
 )
 
+var everyKind = []driver.Kind{driver.Exclusive, driver.Fair, driver.Read, driver.Write, driver.Permits, driver.Leader, driver.Once}
+
 // Each case has a file of its own, and each driver of a case a pool of its own, as another process would have it. The files
 // are copies of one with the tables in it, which is quicker than to create them.
 func TestConformance(t *testing.T) {
@@ -46,17 +48,17 @@ func TestConformance(t *testing.T) {
 			return d
 		},
 		MinTTL: 2 * time.Second, // for a busy machine with the race detector
-		Kinds:  []driver.Kind{driver.Exclusive, driver.Fair},
+		Kinds:  everyKind,
+
+		WriterFirst: true,
 		Delete: func(t testing.TB, name string) {
 			db, err := sql.Open("sqlite", fileOf(t)+"?_busy_timeout=10000")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer db.Close()
-			for _, table := range []string{"pawl_lock", "pawl_lock_line"} {
-				if _, err := db.Exec("DELETE FROM "+table+" WHERE name = ?", []byte(name)); err != nil {
-					t.Fatal(err)
-				}
+			if _, err := db.Exec("DELETE FROM pawl_lock WHERE name = ?", []byte(name)); err != nil {
+				t.Fatal(err)
 			}
 		},
 	})

@@ -28,9 +28,11 @@ func (d Dialect) String() string {
 
 // dialect is what the body of logic needs to know of a database. Everything else of it is SQL text.
 type dialect struct {
-	text   string                                                              // the statements, as sections
-	quote  func(identifier string) string                                      // makes an identifier safe in SQL text
-	clock  func() (moment, error)                                              // the clock that decides expiry
+	text   string                         // the statements, as sections
+	quote  func(identifier string) string // makes an identifier safe in SQL text
+	store  func(*Driver) store
+	turn   time.Duration                                                       // how long a name is kept for a waiter that was called
+	clock  func() (moment, error)                                              // the clock that decides expiry; nil: the database's
 	locate func(ctx context.Context, db *sql.DB) (string, error)               // the file to watch for changes
 	fault  func(err error) fault                                               // what an error means
 	fields func(ctx context.Context, q querier, table string) ([]field, error) // the columns that a table has
@@ -72,12 +74,9 @@ func (d Dialect) inner() (*dialect, error) {
 // tables are the names of the tables and indexes, by the word that stands for them in SQL text.
 func tables(o Options) map[string]string {
 	return map[string]string{
-		"lock":      o.Table,
-		"line":      o.Table + "_line",
-		"line_name": o.Table + "_line_name",
-		"line_call": o.Table + "_line_call",
-		"process":   o.Table + "_process",
-		"state":     o.Table + "_state",
+		"lock":    o.Table,
+		"process": o.Table + "_process",
+		"state":   o.Table + "_state",
 	}
 }
 

@@ -14,9 +14,11 @@
 //     release, expiry, steal, clean-up, a wall clock set back, and a power loss. The row keeps the last number reserved;
 //     when a row is deleted, the largest number of all deleted rows is kept. A new token is at least the wall clock's
 //     microseconds since 1970, which is all that orders it if the file itself is lost.
-//   - Order. Waiters are rows, in order of arrival. A name that gets free is kept for the first in line: 50 ms for an
-//     Exclusive, up to 3 s for a Fair. Whoever lets its turn pass, because it is dead or was stopped, loses its place to the
-//     second, which was told in advance when to look. Newcomers do not pass, with or without Wait.
+//   - Order. Waiters stand in line, in order of arrival. A place may get in when there is room beside the holds and beside
+//     all places ahead of it: so a waiting Write stops new Reads, and small requests for permits do not starve a large one.
+//     Room that gets free is kept for the first in line: up to 3 s for a Fair or a Leader, 50 ms for others. Whoever lets
+//     its turn pass, because it is dead or was stopped, loses its place to the next, which was told in advance when to
+//     look. Newcomers do not pass, with or without Wait.
 //   - A killed holder's name is taken when its TTL is over, and a few milliseconds. A release is noticed by another process
 //     in well under a millisecond on an idle machine.
 //   - Certain outcomes. A request that did not get the write lock before its ctx ended, or its TTL was over, was surely not
@@ -65,5 +67,5 @@
 //
 // Names are stored as the exact bytes, whole, behind [Options].Prefix. To read the table by hand:
 //
-//	SELECT CAST(name AS TEXT), id, token, label, host, pid FROM pawl_lock;
+//	SELECT CAST(name AS TEXT), state FROM pawl_lock;
 package sqllock

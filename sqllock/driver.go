@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pawl-lock/pawl/driver"
@@ -27,12 +26,11 @@ type Driver struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
+	store  store
+	turn   time.Duration // how long a name is kept for a waiter that was called
 	queue  queue
 	waker  waker
-	setup  setup
 	closed sync.Once
-
-	sawBoot atomic.Bool // the database was seen in this boot
 }
 
 var (
@@ -53,8 +51,7 @@ var (
 func New(db *sql.DB, dialect Dialect, opts *Options) *Driver {
 	d := &Driver{db: db, process: rand.Text()}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.queue.d, d.waker.d, d.setup.d = d, d, d
-	d.setup.turn = make(chan struct{}, 1)
+	d.queue.d, d.waker.d = d, d
 	d.waker.kick = make(chan struct{}, 1)
 	if d.opts, d.bad = opts.filled(); d.bad != nil {
 		return d
@@ -68,7 +65,20 @@ func New(db *sql.DB, dialect Dialect, opts *Options) *Driver {
 	}
 	d.clock = d.dialect.clock
 	d.sections = d.dialect.sections(d.opts)
+	d.store, d.turn = d.dialect.store(d), d.dialect.turn
 	return d
+}
+
+// store is how a kind of database keeps records.
+type store interface {
+	turn(q *queue)                                                             // runs what is queued
+	see(ctx context.Context, names []string) (*sight, error)                   // reads names
+	page(ctx context.Context, from, end, cursor []byte, n int) (*sight, error) // reads a range of names
+	wait(places bool) (news <-chan struct{}, anew bool)                        // tells when places of this driver were called
+	polls() bool                                                               // nobody tells: look again and again
+	unwait()                                                                   // ends that
+	where() string                                                             // for errors
+	close()
 }
 
 // Store names the file, the table and the prefix. The file of a pool of the caller's is not known without asking, and left
@@ -86,7 +96,9 @@ func (d *Driver) Close() error {
 		d.cancel()
 		d.queue.wg.Wait()
 		d.waker.close()
-		d.setup.close()
+		if d.store != nil {
+			d.store.close()
+		}
 		if d.owned {
 			err = d.db.Close()
 		}
@@ -94,7 +106,7 @@ func (d *Driver) Close() error {
 	return err
 }
 
-// Enter makes a place without any I/O. Kinds other than [driver.Exclusive] and [driver.Fair] are errors.ErrUnsupported.
+// Enter makes a place without any I/O.
 func (d *Driver) Enter(ctx context.Context, r driver.Request) (driver.Place, error) {
 	if d.bad != nil {
 		return nil, d.bad
@@ -102,11 +114,13 @@ func (d *Driver) Enter(ctx context.Context, r driver.Request) (driver.Place, err
 	if d.ctx.Err() != nil {
 		return nil, errClosed()
 	}
-	p := &place{d: d, r: r, name: d.stored(r.Name), turn: turnOf(r.Hold)}
 	if err := check(r.Hold); err != nil {
 		return nil, err
 	}
-	return p, nil
+	if r.Kind == driver.Permits && (r.Permits < 1 || r.Permits > r.Limit) {
+		return nil, fmt.Errorf("sqllock: %d permits of a semaphore of %d: ask for at least 1 and at most all: %w", r.Permits, r.Limit, driver.ErrInvalid)
+	}
+	return &place{d: d, r: r, turn: d.turnOf(r.Hold)}, nil
 }
 
 // longestName is what the contract allows, in bytes.
@@ -114,7 +128,7 @@ const longestName = 4096
 
 func check(h driver.Hold) error {
 	switch {
-	case h.Kind != driver.Exclusive && h.Kind != driver.Fair:
+	case h.Kind < driver.Exclusive || h.Kind > driver.Once:
 		return unsupported(h.Kind)
 	case h.Name == "":
 		return fmt.Errorf("sqllock: the name is empty: %w", driver.ErrInvalid)
@@ -134,48 +148,49 @@ func check(h driver.Hold) error {
 const longestTTL = 10 * 365 * 24 * time.Hour
 
 // stored is the name as the database has it.
-func (d *Driver) stored(name string) []byte { return []byte(d.opts.Prefix + name) }
+func (d *Driver) stored(name string) string {
+	if name == "" {
+		return "" // a request of the driver itself
+	}
+	return d.opts.Prefix + name
+}
 
-// Renew extends holds by their TTL, up to 512 of them in one transaction.
+// Renew extends holds by their TTL, many of them in one transaction.
 func (d *Driver) Renew(ctx context.Context, hs []driver.Hold) []error {
-	const most = 512 // the others may write in between: a renewal takes about 10 µs
 	errs := make([]error, len(hs))
-	for from := 0; from < len(hs); from += most {
-		part := hs[from:min(from+most, len(hs))]
-		answers := make([]error, len(part))
-		var patience time.Duration
-		for _, h := range part {
-			patience = max(patience, h.TTL)
+	ops := make([]*op, len(hs))
+	patience := time.Second
+	for i, h := range hs {
+		patience = max(patience, h.TTL)
+		ops[i] = &op{name: d.stored(h.Name), done: make(chan struct{}), run: func(b *batch, r *record) error {
+			if r == nil {
+				return driver.ErrNotHeld
+			}
+			return notHeldUnless(b.renew(r, h))
+		}}
+		if errs[i] = d.post(ctx, "renew", ops[i]); errs[i] != nil {
+			ops[i] = nil
 		}
-		err := d.do(ctx, "renew", patience, func(b *batch) error {
-			for i, h := range part {
-				ok, err := b.renew(h)
-				if err != nil {
-					return err
-				}
-				answers[i] = notHeldUnless(ok)
-			}
-			return nil
-		})
-		for i := range part {
-			if err != nil { // and answers may still be written
-				errs[from+i] = err
-			} else {
-				errs[from+i] = answers[i]
-			}
+	}
+	timeout, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	over := make(chan time.Time)
+	context.AfterFunc(timeout, func() { close(over) })
+	for i, o := range ops {
+		if o != nil {
+			_, errs[i] = d.await(ctx, "renew", o, over, patience)
 		}
 	}
 	return errs
 }
 
-// Release ends h and calls the first in line.
+// Release ends h and calls whoever may get in.
 func (d *Driver) Release(ctx context.Context, h driver.Hold, end driver.End) error {
-	return d.do(ctx, "release", h.TTL, func(b *batch) error {
-		ok, err := b.release(h, end)
-		if err != nil {
-			return err
+	return d.do(ctx, "release", h.TTL, h.Name, func(b *batch, r *record) error {
+		if r == nil {
+			return driver.ErrNotHeld
 		}
-		return notHeldUnless(ok)
+		return notHeldUnless(b.release(r, h, end))
 	})
 }
 
@@ -189,22 +204,17 @@ func (d *Driver) Attach(ctx context.Context, r driver.Request) (driver.Grant, er
 		return driver.Grant{}, err
 	}
 	g := driver.Grant{Sent: driver.Now(), TTL: wholeMillis(r.TTL)}
-	var row lockRow
-	err := d.do(ctx, "attach", r.TTL, func(b *batch) error {
-		ok, err := b.renew(r.Hold)
-		if err != nil {
-			return err
-		}
-		if !ok {
+	err := d.do(ctx, "attach", r.TTL, r.Name, func(b *batch, rec *record) error {
+		if !b.renew(rec, r.Hold) {
 			return driver.ErrNotHeld
 		}
-		row, err = b.lock(d.stored(r.Name))
-		return err
+		h := rec.hold(r.Hold)
+		g.Token, g.Span = h.Token, h.span()
+		return nil
 	})
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	g.Token, g.Span = row.token, row.span()
 	return g, nil
 }
 
@@ -213,13 +223,11 @@ func (d *Driver) Raise(ctx context.Context, h driver.Hold, token int64) error {
 	if token > largestToken {
 		return fmt.Errorf("sqllock: the token %d is too large: at most %d is allowed: %w", token, int64(largestToken), driver.ErrInvalid)
 	}
-	return d.do(ctx, "raise", h.TTL, func(b *batch) error {
-		n, err := b.exec("raise", d.stored(h.Name), h.ID, h.Token, b.now, token)
-		if err != nil {
-			return err
+	return d.do(ctx, "raise", h.TTL, h.Name, func(b *batch, r *record) error {
+		if r == nil {
+			return driver.ErrNotHeld
 		}
-		b.reserve(token)
-		return notHeldUnless(n == 1)
+		return notHeldUnless(b.raise(r, h, token))
 	})
 }
 

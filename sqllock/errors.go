@@ -24,7 +24,7 @@ func isHeld(err error) bool { return errors.Is(err, driver.ErrHeld) }
 
 // isUnknown reports whether an error of Try leaves open what happened.
 func isUnknown(err error) bool {
-	for _, certain := range []error{driver.ErrHeld, driver.ErrMismatch, driver.ErrInvalid, driver.ErrNotDone, errors.ErrUnsupported} {
+	for _, certain := range []error{driver.ErrHeld, driver.ErrDone, driver.ErrMismatch, driver.ErrInvalid, driver.ErrNotDone, errors.ErrUnsupported} {
 		if errors.Is(err, certain) {
 			return false
 		}
@@ -40,15 +40,31 @@ func unsupported(k driver.Kind) error {
 	return fmt.Errorf("sqllock: locks of the kind %q are not supported: %w", k.String(), errors.ErrUnsupported)
 }
 
+// at names the database, for errors.
+func (d *Driver) at() string {
+	if d.store == nil {
+		return ""
+	}
+	return d.store.where()
+}
+
 // wrap says what was tried, where, what the user can do, and what the database said. The file's path is no secret.
 func (d *Driver) wrap(what string, err error) error {
 	if d.ctx.Err() != nil && !errors.Is(err, driver.ErrClosed) {
 		err = fmt.Errorf("%w: %w", driver.ErrClosed, err)
 	}
-	if hint := d.dialect.fault(err).hint; hint != "" {
-		return fmt.Errorf("sqllock: %s%s: %s: %w", what, d.setup.where(), hint, err)
+	if hint := d.hint(err); hint != "" {
+		return fmt.Errorf("sqllock: %s%s: %s: %w", what, d.at(), hint, err)
 	}
-	return fmt.Errorf("sqllock: %s%s: %w", what, d.setup.where(), err)
+	return fmt.Errorf("sqllock: %s%s: %w", what, d.at(), err)
+}
+
+// hint is what the user can do about an error; "": unknown.
+func (d *Driver) hint(err error) string {
+	if d.dialect == nil {
+		return ""
+	}
+	return d.dialect.fault(err).hint
 }
 
 // retry repeats f, in which nothing may have been done yet, while the database answers that another writer is in the way.

@@ -35,7 +35,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"file is a folder", "sqlite://" + dir, "regular file"},
 		{"ends in a slash", "sqlite://" + dir + "/", "folder"},
 		{"no database", "sqlite://" + text, "not an SQLite database"},
-		{"other columns", "sqlite://" + otherTable, "column id is missing"},
+		{"other columns", "sqlite://" + otherTable, "column state is missing"},
 		{"no scheme", dir + "/locks.db", "sqlite:///path/to/file.db"},
 		{"empty", "", "sqlite:///path/to/file.db"},
 		{"another database", "postgres://me:secret@host/db", `"postgres"`},

@@ -3,62 +3,60 @@ package sqllock
 import (
 	"bytes"
 	"context"
-	"database/sql"
-	"errors"
 	"iter"
+	"strings"
 
 	"github.com/pawl-lock/pawl/driver"
 )
 
-// Inspect reads a name's row. A minimum hold is shown as a hold of nobody, whose ID begins with "kept/".
+// Inspect reads a name's row. A minimum hold is shown as a hold of nobody, whose ID begins with "kept/"; a result that is
+// remembered is not a hold, and not shown.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	rec := driver.Record{Name: name}
-	row, waiters, m, err := d.see(ctx, d.stored(name))
+	seen, err := d.see(ctx, "inspect", []string{d.stored(name)})
 	if err != nil {
-		return rec, err
+		return driver.Record{Name: name}, err
 	}
-	rec.Waiters = waiters
-	if row.found {
-		rec.Holds = []driver.HeldBy{row.held(m, name)}
-	}
-	return rec, nil
+	return seen.show(d.stored(name), name), nil
 }
 
-// see reads a name outside of the line of requests. It needs no write lock.
-func (d *Driver) see(ctx context.Context, name []byte) (row lockRow, waiters int, m moment, err error) {
-	err = d.read(ctx, "inspect", func() error {
-		if m, err = d.clock(); err != nil {
-			return err
+// show is the record of a name for people.
+func (s *sight) show(stored, name string) driver.Record {
+	r := s.of(stored)
+	out := driver.Record{Name: name}
+	if !r.free() {
+		out.Limit = r.limit
+	}
+	for i := range r.Holds {
+		if h := &r.Holds[i]; h.Kind != driver.Once || !h.kept() {
+			out.Holds = append(out.Holds, h.shown(s.moment, name))
 		}
-		err := d.db.QueryRowContext(ctx, d.sections["see_lock"].text, name, m.boot, m.now).Scan(append(row.into(), &waiters)...)
-		if errors.Is(err, sql.ErrNoRows) { // nothing was ever locked in this boot
-			row, waiters = lockRow{}, 0
-			return nil
+	}
+	for _, w := range r.Line {
+		if s.living[w.Process] {
+			out.Waiters++
 		}
-		row.found = row.id != ""
+	}
+	return out
+}
+
+// see reads names outside of the line of requests. It needs no lock.
+func (d *Driver) see(ctx context.Context, what string, names []string) (seen *sight, err error) {
+	err = d.read(what, func() error {
+		seen, err = d.store.see(ctx, names)
 		return err
 	})
-	return row, waiters, m, err
+	return seen, err
 }
 
-// read runs a reading of the database, again if a writer was in the way.
-func (d *Driver) read(ctx context.Context, what string, f func() error) error {
+// read runs a reading of the database.
+func (d *Driver) read(what string, f func() error) error {
 	if d.bad != nil {
 		return d.bad
 	}
 	if d.ctx.Err() != nil {
 		return errClosed()
 	}
-	err := d.retry(ctx, func() error {
-		if err := d.setup.ready(ctx); err != nil {
-			return err
-		}
-		if err := d.setup.sameFile(); err != nil {
-			return err
-		}
-		return f()
-	})
-	if err != nil {
+	if err := f(); err != nil {
 		return d.wrap(what, err)
 	}
 	return nil
@@ -66,46 +64,35 @@ func (d *Driver) read(ctx context.Context, what string, f func() error) error {
 
 const listPage = 256
 
-// List reads the table in pages, in order of the names' bytes. No connection is used while the caller looks at a page.
+// List reads the table in pages. No connection is used while the caller looks at a page.
 func (d *Driver) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
-		from := d.stored(prefix)
+		from := []byte(d.opts.Prefix + prefix)
 		end := after(from)
 		cursor := []byte{}
 		for {
-			var page []driver.Record
-			err := d.read(ctx, "list", func() error {
-				page = page[:0]
-				m, err := d.clock()
-				if err != nil {
-					return err
-				}
-				rows, err := d.db.QueryContext(ctx, d.sections["see_locks"].text, m.boot, m.now, from, cursor, end, listPage)
-				return scanAll(rows, err, func(scan func(...any) error) error {
-					var row lockRow
-					var waiters int
-					var stored []byte
-					if err := scan(append(row.into(), &waiters, &stored)...); err != nil {
-						return err
-					}
-					name := string(stored[len(d.opts.Prefix):])
-					page = append(page, driver.Record{Name: name, Waiters: waiters, Holds: []driver.HeldBy{row.held(m, name)}})
-					return nil
-				})
+			var page *sight
+			err := d.read("list", func() (err error) {
+				page, err = d.store.page(ctx, from, end, cursor, listPage)
+				return err
 			})
 			if err != nil {
 				yield(driver.Record{}, err)
 				return
 			}
-			for _, rec := range page {
+			for _, r := range page.order {
+				rec := page.show(r.name, strings.TrimPrefix(r.name, d.opts.Prefix))
+				if !strings.HasPrefix(r.name, string(from)) || len(rec.Holds) == 0 && rec.Waiters == 0 {
+					continue
+				}
 				if !yield(rec, nil) {
 					return
 				}
 			}
-			if len(page) < listPage {
+			if len(page.order) < listPage {
 				return
 			}
-			cursor = d.stored(page[len(page)-1].Name)
+			cursor = page.cursor
 		}
 	}
 }

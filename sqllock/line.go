@@ -1,22 +1,21 @@
 package sqllock
 
 import (
-	"database/sql"
 	"time"
 
 	"github.com/pawl-lock/pawl/driver"
 )
 
-// The line of a name is the rows of waiting places, in order of arrival. When the name gets free, the first is called: for
-// the length of its turn nobody else gets the name. A waiter that lets its turn pass, because it is dead or slow, loses
-// its place in line; the second was told in advance when to look.
+// The line of a name is its waiting places, in order of arrival. When there is room for the first, it is called: for the
+// length of its turn nobody else gets what it wants. A waiter that lets its turn pass, because it is dead or slow, loses
+// its place in line; the first that could come instead was told in advance when to look.
 
 // turnOf is how long a name is kept for a waiter that was called. A dead waiter costs the others that much, once.
-func turnOf(h driver.Hold) time.Duration {
-	if h.Kind == driver.Fair {
+func (d *Driver) turnOf(h driver.Hold) time.Duration {
+	if h.Kind == driver.Fair || h.Kind == driver.Leader {
 		return min(h.TTL, 3*time.Second) // order counts for more than speed
 	}
-	return 50 * time.Millisecond
+	return d.turn
 }
 
 // A driver with places in line says every beatEvery that it is alive. Without a word for processLives it is dead to the
@@ -26,145 +25,111 @@ const (
 	beatEvery    = 2 * time.Second
 )
 
-func (b *batch) beat() error {
-	_, err := b.exec("beat", b.d.process, b.now+processLives.Microseconds())
-	return err
+// room is how much of a name is taken.
+type room struct{ holds, permits, writes int }
+
+func (m *room) take(k driver.Kind, permits int) {
+	m.holds++
+	m.permits += permits
+	if k == driver.Write {
+		m.writes++
+	}
 }
 
-// waiter is one row of a line.
-type waiter struct {
-	seq     int64
-	id      string
-	process string
-	turn    int64 // µs
-	until   int64 // its process is dead from then on
-	callAt  sql.NullInt64
+// fits reports whether a request fits in beside what is taken.
+func (m room) fits(r *record, k driver.Kind, permits int) bool {
+	switch k {
+	case driver.Read:
+		return m.writes == 0
+	case driver.Permits:
+		return m.permits+permits <= r.limit
+	}
+	return m.holds == 0
 }
 
-// turnEnd is when the turn of a waiter that was called is over.
-func (w waiter) turnEnd() int64 { return w.callAt.Int64 + w.turn }
-
-func (b *batch) front(name []byte) ([]waiter, error) {
-	var out []waiter
-	err := b.rows("front", []any{name}, func(scan func(...any) error) error {
-		var w waiter
-		if err := scan(&w.seq, &w.id, &w.process, &w.turn, &w.until, &w.callAt); err != nil {
-			return err
+// room is what the live holds take.
+func (r *record) room(now int64) (m room) {
+	for _, h := range r.Holds {
+		if h.Until > now {
+			m.take(h.Kind, h.Permits)
 		}
-		out = append(out, w)
-		return nil
-	})
-	return out, err
+	}
+	return m
 }
 
-// next is the waiter for whom a free name is kept; nil if p may have it. nobody says that the line is empty.
-func (b *batch) next(p *place) (w *waiter, nobody bool, err error) {
-	for {
-		line, err := b.front(p.name)
-		if err != nil || len(line) == 0 {
-			return nil, true, err
+// mayEnter reports whether a place fits in beside the holds and beside all places ahead of it: all that are in line, if it
+// is not.
+func (r *record) mayEnter(id string, k driver.Kind, permits int, now int64) bool {
+	m := r.room(now)
+	for _, w := range r.Line {
+		if w.ID == id {
+			break
 		}
-		w := line[0]
-		switch {
-		case w.id == p.r.ID:
-			return nil, false, nil
-		case w.until <= b.now, w.callAt.Valid && w.turnEnd() <= b.now:
-			if _, err := b.exec("quit", w.seq); err != nil {
-				return nil, false, err
+		m.take(w.Kind, w.Permits)
+	}
+	return m.fits(r, k, permits)
+}
+
+// over reports whether a waiter has let its turn pass.
+func (w waiter) over(now int64) bool { return w.At != 0 && w.At+w.Turn <= now }
+
+// lapse takes those who let their turn pass out of the line.
+func (r *record) lapse(now int64) {
+	if r.done() != nil {
+		return // there is room for all
+	}
+	for i := 0; i < len(r.Line); {
+		if r.Line[i].over(now) {
+			r.quit(i)
+		} else {
+			i++
+		}
+	}
+}
+
+// settle calls those for whom there is room now, and tells the next one when their turns are over.
+func (r *record) settle(now int64) {
+	done := r.done() != nil
+	held := r.room(now)
+	m, i := held, 0
+	from := now
+	for ; i < len(r.Line); i++ {
+		w := &r.Line[i]
+		if !done && !m.fits(r, w.Kind, w.Permits) {
+			break
+		}
+		if w.At == 0 || w.At > now {
+			r.call(w, now)
+		}
+		m.take(w.Kind, w.Permits)
+		from = max(from, w.At+w.Turn)
+	}
+	if i < len(r.Line) && i > 0 {
+		if w := &r.Line[i]; held.fits(r, w.Kind, w.Permits) {
+			if w.At != from {
+				r.call(w, from)
 			}
-		case !w.callAt.Valid: // the holder died
-			if err := b.call(p.name, b.now); err != nil {
-				return nil, false, err
-			}
-		default:
-			return &w, false, nil
+			i++
+		}
+	}
+	for ; i < len(r.Line); i++ {
+		if r.Line[i].At != 0 {
+			r.Line[i].At, r.changed = 0, true
 		}
 	}
 }
 
-// call gives the first in line its turn, from an instant on, and tells the second when that is over.
-func (b *batch) call(name []byte, at int64) error {
-	line, err := b.front(name)
-	for err == nil && len(line) > 0 && line[0].until <= b.now {
-		if _, err = b.exec("quit", line[0].seq); err == nil {
-			line, err = b.front(name)
-		}
-	}
-	for _, w := range line {
-		if err != nil {
-			return err
-		}
-		_, err = b.exec("call", w.seq, at)
-		at += w.turn
-		if b.rings == nil {
-			b.rings = make(map[string]bool)
-		}
-		b.rings[w.process] = true
-	}
-	return err
+func (r *record) call(w *waiter, at int64) {
+	w.At, r.changed = at, true
+	r.calls = append(r.calls, call{w.Process, w.ID, at})
 }
 
-// join puts p at the end of the line, if it waits and is not in line yet, and counts who is before it.
-func (b *batch) join(p *place) (ahead int, err error) {
-	var seq int64
-	var callAt sql.NullInt64
-	in := false
-	if p.r.Wait {
-		if in, err = b.row("place", []any{p.name, p.r.ID}, &seq, &callAt); err != nil {
-			return 0, err
+// turnsEnd is when those have had their turn who stand before a place.
+func (r *record) turnsEnd(place int) (end int64) {
+	for _, w := range r.Line[:place] {
+		if w.At != 0 {
+			end = max(end, w.At+w.Turn)
 		}
 	}
-	if !in {
-		seq = 1<<63 - 1
-	}
-	if _, err = b.row("ahead", []any{p.name, seq}, &ahead); err != nil || in || !p.r.Wait {
-		return ahead, err
-	}
-	if err := b.beat(); err != nil {
-		return 0, err
-	}
-	_, err = b.exec("join", p.name, p.r.ID, b.d.process, p.turn.Microseconds())
-	return ahead, err
-}
-
-// granted takes p, which has the name now, out of the line. Whoever was told to look need not any more.
-func (b *batch) granted(p *place) error {
-	if _, err := b.quit(p); err != nil {
-		return err
-	}
-	_, err := b.exec("uncall", p.name)
-	return err
-}
-
-// quit takes p out of the line, and reports whether it had been called.
-func (b *batch) quit(p *place) (called bool, err error) {
-	var seq int64
-	var callAt sql.NullInt64
-	in, err := b.row("place", []any{p.name, p.r.ID}, &seq, &callAt)
-	if err != nil || !in {
-		return false, err
-	}
-	_, err = b.exec("quit", seq)
-	return callAt.Valid, err
-}
-
-// leave undoes all that p may have in the database.
-func (b *batch) leave(p *place) error {
-	called, err := b.quit(p)
-	if err != nil {
-		return err
-	}
-	row, err := b.lock(p.name)
-	switch {
-	case err != nil:
-		return err
-	case row.id == p.r.ID && row.found:
-		_, err = b.release(p.r.Hold, driver.End{})
-		return err
-	case called && !b.live(row):
-		return b.call(p.name, b.now)
-	case called:
-		return b.call(p.name, row.until) // a minimum hold, after which p would have been the first
-	}
-	return nil
+	return end
 }

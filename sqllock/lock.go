@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -8,95 +9,69 @@ import (
 	"github.com/pawl-lock/pawl/driver"
 )
 
-// lockRow is a name's row: the hold, or what is left of it.
-type lockRow struct {
-	found bool
-	kind  driver.Kind
-	id    string
-	token int64 // the first token
-	last  int64 // the last one reserved
-	least int64 // last is not written back below this
-	until int64
-	since int64
-	kept  int64
-	who   driver.Holder
-}
-
-// into is where a row is scanned to, in the order of the statements.
-func (r *lockRow) into() []any {
-	return []any{&r.kind, &r.id, &r.token, &r.last, &r.least, &r.until, &r.since, &r.kept,
-		&r.who.Label, &r.who.Host, &r.who.PID, &r.who.Note}
-}
-
-func (r lockRow) span() int { return int(max(r.last-r.token+1, 1)) }
-
-// held is what the row says of the hold, seen from outside.
-func (r lockRow) held(m moment, name string) driver.HeldBy {
-	return driver.HeldBy{
-		Hold:      driver.Hold{Kind: r.kind, Name: name, ID: r.id, Token: r.token, Permits: 1},
-		Who:       r.who,
-		Since:     time.UnixMicro(r.since),
-		Remaining: m.left(r.until),
-	}
-}
-
-func (b *batch) lock(name []byte) (r lockRow, err error) {
-	r.found, err = b.row("lock", []any{name}, r.into()...)
-	return r, err
-}
-
-func (b *batch) put(name []byte, r lockRow) error {
-	_, err := b.exec("put_lock", name, r.kind, r.id, r.token, r.last, r.least, r.until, r.since, r.kept,
-		r.who.Label, r.who.Host, r.who.PID, r.who.Note)
-	return err
-}
-
-func (b *batch) live(r lockRow) bool { return r.found && r.until > b.now }
-
-// is reports whether the row is the hold h.
-func (r lockRow) is(h driver.Hold) bool {
-	return r.found && r.id == h.ID && (h.Token == 0 || h.Token == r.token)
-}
+// errNeedLiving says that a request can be answered only by one who knows which waiting processes live. Nothing was
+// changed yet.
+var errNeedLiving = errors.New("it is not known who lives")
 
 // try gives the name to p, or says why not.
-func (b *batch) try(p *place, span int) (lockRow, error) {
-	row, err := b.lock(p.name)
-	if err != nil {
-		return row, err
+func (b *batch) try(r *record, p *place, span int) (hold, error) {
+	want := &p.r
+	free := len(r.Holds) == 0 || r.end() <= b.now
+	if b.living == nil && len(r.Line) > 0 && r.inLine(want.ID) < 0 &&
+		(free && r.kind.Family() != want.Kind.Family() || r.room(b.now).fits(r, want.Kind, want.Permits)) {
+		// Only waiters are in the way: are they alive?
+		return hold{}, errNeedLiving
 	}
-	end := b.after(wholeMillis(p.r.TTL))
+	r.purge(b.now)
+	if b.living != nil {
+		r.bury(b.living)
+	}
+	r.lapse(b.now)
+	if h := r.hold(driver.Hold{ID: want.ID}); h != nil { // asked twice: still one hold
+		h.Until, r.changed = max(h.Until, b.after(wholeMillis(want.TTL))), true
+		return *h, nil
+	}
+	if r.free() {
+		r.kind, r.limit = want.Kind.Family(), want.Limit
+	}
 	switch {
-	case b.live(row) && row.id == p.r.ID: // asked twice: still one hold
-		row.until = max(row.until, end)
-		return row, b.put(p.name, row)
-	case b.live(row) && row.kind.Family() != p.r.Kind.Family():
-		return row, &driver.MismatchError{Have: row.kind, Want: p.r.Kind}
-	case b.live(row):
-		held := &driver.HeldError{By: row.held(b.moment, p.r.Name), Remaining: b.left(row.until)}
-		return row, b.refuse(p, held)
+	case r.kind.Family() != want.Kind.Family():
+		return hold{}, &driver.MismatchError{Have: r.kind, Want: want.Kind}
+	case want.Kind == driver.Permits && r.limit != want.Limit:
+		return hold{}, &driver.MismatchError{Have: r.kind, Want: want.Kind, HaveLimit: r.limit, WantLimit: want.Limit}
 	}
-	next, nobody, err := b.next(p)
-	if err != nil {
-		return row, err
+	if h := r.done(); h != nil {
+		if i := r.inLine(want.ID); i >= 0 {
+			r.quit(i)
+		}
+		return hold{}, &driver.DoneError{Value: h.Value, Remaining: b.left(h.Until)}
 	}
-	if next != nil {
-		return row, b.refuse(p, &driver.HeldError{Remaining: b.left(next.callAt.Int64 + next.turn)})
+	if !r.mayEnter(want.ID, want.Kind, want.Permits, b.now) {
+		return hold{}, b.refuse(r, p)
 	}
-	token := max(row.last+1, b.state.floor+1, b.wall)
+	token := max(r.last+1, b.floor+1, b.wall)
 	if token > largestToken {
-		return row, fmt.Errorf("sqllock: the tokens of %q are used up: somebody raised them: %w", p.r.Name, driver.ErrInvalid)
+		return hold{}, fmt.Errorf("sqllock: the tokens of %q are used up: somebody raised them: %w", want.Name, driver.ErrInvalid)
 	}
-	row = lockRow{
-		found: true, kind: p.r.Kind, id: p.r.ID,
-		token: token, last: token + int64(max(span, 1)) - 1, least: token,
-		until: end, since: b.wall, who: readable(p.r.Who),
+	who := readable(want.Who)
+	h := hold{
+		Kind: want.Kind, ID: want.ID, Token: token, Top: token + int64(max(span, 1)) - 1, Permits: max(want.Permits, 1),
+		Until: b.after(wholeMillis(want.TTL)), Since: b.wall,
+		Label: who.Label, Host: who.Host, PID: who.PID, Note: who.Note,
 	}
-	b.reserve(row.last)
-	if err := b.put(p.name, row); err != nil || nobody {
-		return row, err
+	if want.Kind == driver.Leader {
+		h.Value = want.Value
 	}
-	return row, b.granted(p)
+	r.last, r.changed = h.Top, true
+	r.Holds = append(r.Holds, h)
+	if i := r.inLine(want.ID); i >= 0 {
+		r.quit(i)
+	}
+	r.settle(b.now)
+	return h, nil
 }
+
+func (h hold) span() int { return int(max(h.Top-h.Token+1, 1)) }
 
 // Tokens are microseconds since 1970, or a little more. These bounds keep sums of them far from the end of an int64.
 const (
@@ -104,14 +79,37 @@ const (
 	widestSpan   = 1 << 40
 )
 
-// refuse puts p in line if it will wait, and completes the answer.
-func (b *batch) refuse(p *place, held *driver.HeldError) error {
-	ahead, err := b.join(p)
-	if err != nil {
-		return err
+// refuse puts p in line if it will wait, and says by whom it was kept out.
+func (b *batch) refuse(r *record, p *place) error {
+	held := &driver.HeldError{}
+	if !r.room(b.now).fits(r, p.r.Kind, p.r.Permits) {
+		// A writer needs every reader to be gone, everybody else the first that goes.
+		var by *hold
+		for i := range r.Holds {
+			if h := &r.Holds[i]; by == nil || (h.Until < by.Until) != (p.r.Kind == driver.Write) {
+				by = h
+			}
+		}
+		held.By = by.shown(b.moment, p.r.Name)
+		held.Remaining = held.By.Remaining
 	}
-	held.Ahead = ahead
-	if p.r.Wait && p.r.Kind == driver.Exclusive {
+	at := r.inLine(p.r.ID)
+	if at < 0 {
+		at = len(r.Line)
+		if p.r.Wait {
+			if err := b.tx.beat(); err != nil {
+				return err
+			}
+			r.Line = append(r.Line, waiter{ID: p.r.ID, Process: b.d.process, Kind: p.r.Kind, Permits: max(p.r.Permits, 1), Turn: p.turn.Microseconds()})
+			r.changed = true
+		}
+	}
+	r.settle(b.now)
+	held.Ahead = at
+	if held.Remaining == 0 { // the name is kept for others
+		held.Remaining = b.left(r.turnsEnd(at))
+	}
+	if p.r.Wait && p.turn < time.Second {
 		held.Again = lookAgain
 	}
 	return held
@@ -121,57 +119,76 @@ func (b *batch) refuse(p *place, held *driver.HeldError) error {
 // its waiters at once.
 const lookAgain = time.Minute
 
-func (b *batch) renew(h driver.Hold) (bool, error) {
-	n, err := b.exec("renew", b.d.stored(h.Name), h.ID, h.Token, b.now, b.after(wholeMillis(min(h.TTL, longestTTL))))
-	return n == 1, err
+func (b *batch) renew(r *record, want driver.Hold) bool {
+	h := r.hold(want)
+	if h == nil || h.Until <= b.now || h.kept() {
+		return false
+	}
+	h.Until, r.changed = max(h.Until, b.after(wholeMillis(min(want.TTL, longestTTL)))), true
+	return true
 }
 
-// release ends the hold h, if it is one, and calls the first in line.
-func (b *batch) release(h driver.Hold, end driver.End) (bool, error) {
-	name := b.d.stored(h.Name)
-	row, err := b.lock(name)
-	if err != nil || !row.is(h) {
-		return false, err
+// release ends a hold, if there is one, and calls whoever may get in.
+func (b *batch) release(r *record, want driver.Hold, end driver.End) bool {
+	h := r.hold(want)
+	if h == nil {
+		return false
 	}
-	lived := b.live(row)
-	if lived {
-		// Of a hold that had run out, nobody knows which numbers were used.
-		row.last = min(row.last, max(end.Last, row.least))
-	}
+	lived := h.Until > b.now
+	if lived && r.last == h.Top && !h.kept() { // nothing was given out or raised since
+		r.last = min(r.last, max(end.Last, h.Token))
+	} // Of a hold that had run out, nobody knows which numbers were used.
 	if lived && end.Keep > 0 {
-		return true, b.keep(name, row, end.Keep)
+		b.keep(h, end)
+		r.changed = true
+	} else {
+		r.drop(h.ID)
 	}
-	b.forget(row.last)
-	if _, err := b.exec("delete_lock", name); err != nil {
-		return false, err
-	}
-	return lived, b.call(name, b.now)
+	r.purge(b.now)
+	r.lapse(b.now)
+	r.settle(b.now)
+	return lived
 }
-
-// keptID marks a name that stays taken after its hold has ended. No hold has such an ID.
-const keptID = "kept/"
 
 // survivesPowerLoss is the shortest minimum hold that is worth a flush: booting takes longer than that.
 const survivesPowerLoss = 5 * time.Second
 
-func (b *batch) keep(name []byte, row lockRow, keep time.Duration) error {
-	keep = wholeMillis(min(keep, longestTTL))
-	row.id = keptID + strings.TrimPrefix(row.id, keptID)
-	row.until, row.kept = b.after(keep), b.wall+keep.Microseconds()
+func (b *batch) keep(h *hold, end driver.End) {
+	keep := wholeMillis(min(end.Keep, longestTTL))
+	h.ID = keptID + strings.TrimPrefix(h.ID, keptID)
+	h.Until, h.Kept = b.after(keep), b.wall+keep.Microseconds()
+	if h.Kind == driver.Once {
+		h.Value = end.Value
+	}
 	if keep >= survivesPowerLoss {
 		b.durable = true
 	}
-	if err := b.put(name, row); err != nil {
-		return err
-	}
-	return b.call(name, row.until)
 }
 
-// readable makes what describes a holder fit for a text column, and short.
-func readable(who driver.Holder) driver.Holder {
-	for _, s := range []*string{&who.Label, &who.Host, &who.Note} {
-		const most = 1024
-		*s = strings.ReplaceAll(strings.ToValidUTF8((*s)[:min(len(*s), most)], "\uFFFD"), "\x00", "\uFFFD")
+// raise makes token the largest number given out, if want is held.
+func (b *batch) raise(r *record, want driver.Hold, token int64) bool {
+	h := r.hold(want)
+	if h == nil || h.Until <= b.now || h.kept() {
+		return false
 	}
-	return who
+	if token > r.last {
+		r.last, r.changed = token, true
+	}
+	return true
+}
+
+// leave undoes all that p may have in the database.
+func (b *batch) leave(r *record, p *place) {
+	if i := r.inLine(p.r.ID); i >= 0 {
+		r.quit(i)
+	}
+	if r.hold(driver.Hold{ID: p.r.ID}) != nil {
+		b.release(r, driver.Hold{ID: p.r.ID}, driver.End{})
+		return
+	}
+	r.purge(b.now)
+	r.settle(b.now)
+	if p.unsure { // a late request finds another version of the row, and fails
+		r.changed = true
+	}
 }

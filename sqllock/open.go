@@ -45,38 +45,11 @@ func Open(ctx context.Context, location string, opts *Options) (*Driver, error) 
 	db.SetMaxIdleConns(2) // one writes, one reads
 	d := New(db, SQLite, opts)
 	d.owned, d.file = true, file
-	if err := d.prepareFile(ctx); err != nil {
+	if err := d.store.(*fileStore).prepareFile(ctx); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("sqllock: open %s: %w", file, err)
 	}
 	return d, nil
-}
-
-// prepareFile brings the file into WAL mode and creates the tables.
-func (d *Driver) prepareFile(ctx context.Context) error {
-	var mode string
-	err := d.retry(ctx, func() error {
-		return d.db.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode)
-	})
-	if err != nil {
-		return d.hinted(err)
-	}
-	if mode != "wal" {
-		return fmt.Errorf("SQLite cannot use its write-ahead log here (journal mode %s): choose a file on a local disk", mode)
-	}
-	if err := d.CreateSchema(ctx); err != nil {
-		return err
-	}
-	// Whoever may only read would learn it at the first lock, which is too late. If another program is writing just now,
-	// this one may write as well.
-	b, err := d.begin()
-	if err == nil {
-		return b.tx.Rollback()
-	}
-	if d.dialect.fault(err).again {
-		return nil
-	}
-	return d.hinted(err)
 }
 
 func (d *Driver) hinted(err error) error {

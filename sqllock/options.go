@@ -10,8 +10,7 @@ import (
 // Options change what [New] and [Open] do. nil, and the zero value of each field, mean the default. Two clients share
 // locks if all their options are equal.
 type Options struct {
-	// Table is the name of the table that holds the locks. Its companions are called Table_line, Table_process and
-	// Table_state.
+	// Table is the name of the table that holds the locks. Its companions are called Table_process and Table_state.
 	// Default: pawl_lock.
 	Table string
 
@@ -20,7 +19,7 @@ type Options struct {
 	Prefix string
 }
 
-const longestTable = 48 // leaves room for "_line_name" in every database's limit for identifiers
+const longestTable = 48 // leaves room for "_process" in every database's limit for identifiers
 
 func (o *Options) filled() (Options, error) {
 	var f Options

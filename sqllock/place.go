@@ -13,13 +13,13 @@ import (
 type place struct {
 	d    *Driver
 	r    driver.Request
-	name []byte // as stored
 	turn time.Duration
 
 	// Calls on one place never overlap, so these need no lock.
 	left    bool // Leave was called: nothing is asked for any more
 	stored  bool // the database may have something of this place
 	running *op  // a Try that nobody waits for any more
+	unsure  bool // a Try had no answer
 
 	mu    sync.Mutex
 	gone  bool  // nothing is reported any more
@@ -35,21 +35,21 @@ func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 	if int64(span) > widestSpan {
 		return g, fmt.Errorf("sqllock: %d tokens at once are too many: at most %d are allowed: %w", span, int64(widestSpan), driver.ErrInvalid)
 	}
-	var row lockRow
-	running, err := p.d.start(ctx, "try", p.r.TTL, func(b *batch) (err error) {
-		row, err = b.try(p, span)
+	var h hold
+	running, err := p.d.start(ctx, "try", p.r.TTL, p.r.Name, func(b *batch, r *record) (err error) {
+		h, err = b.try(r, p, span)
 		return err
 	})
 	if err == nil {
 		p.stored = true
 		p.d.waker.remove(p)
-		g.Token, g.Span = row.token, min(row.span(), max(span, 1))
+		g.Token, g.Span = h.Token, min(h.span(), max(span, 1))
 		return g, nil
 	}
 	p.running = running
 	switch {
 	case running != nil, isUnknown(err):
-		p.stored = true
+		p.stored, p.unsure = true, true
 	case p.r.Wait && isHeld(err):
 		p.stored = true
 		p.d.waker.add(p)
@@ -75,7 +75,10 @@ func (p *place) Leave(ctx context.Context) error {
 	if !p.stored {
 		return nil
 	}
-	err := p.d.do(ctx, "leave", p.r.TTL, func(b *batch) error { return b.leave(p) })
+	err := p.d.do(ctx, "leave", p.r.TTL, p.r.Name, func(b *batch, r *record) error {
+		b.leave(r, p)
+		return nil
+	})
 	if err == nil {
 		p.stored = false
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-lock/pawl/driver"
 )
 
-// queue runs requests. All that have come while the write lock was waited for run in one transaction, in order, and share
-// its commit (group commit, after DeWitt et al. 1984). One goroutine does it; it lives only while there are requests.
+// queue runs requests. All that have come while the database was busy with the ones before run together, in order, and
+// share a commit (group commit, after DeWitt et al. 1984). One goroutine does it; it lives only while there are requests.
 //
 // A request that is still queued when its caller gives up is taken out, so it surely was not done.
 type queue struct {
@@ -21,48 +21,62 @@ type queue struct {
 	pending []*op
 	running bool
 	closed  bool
-	refused error // why the write lock could not be had last time; nil: it could
+	refused error // why requests had to wait last time; nil: they had not
 }
 
 // op is one request.
 type op struct {
-	run  func(*batch) error // may be called again after a conflict
+	name string                      // as stored; "": none
+	run  func(*batch, *record) error // may be called again after a conflict
 	done chan struct{}
 	err  error // valid once done is closed
 }
 
-const largestBatch = 128
+const largestBatch = 256
 
 // do runs a request and waits for its answer until ctx ends, or for as long as an answer is worth anything.
-func (d *Driver) do(ctx context.Context, what string, patience time.Duration, run func(*batch) error) error {
-	_, err := d.start(ctx, what, patience, run)
+func (d *Driver) do(ctx context.Context, what string, patience time.Duration, name string, run func(*batch, *record) error) error {
+	_, err := d.start(ctx, what, patience, name, run)
 	return err
 }
 
 // start is do, and answers the request itself if it may still be under way.
-func (d *Driver) start(ctx context.Context, what string, patience time.Duration, run func(*batch) error) (*op, error) {
-	if d.bad != nil {
-		return nil, d.bad
-	}
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("sqllock: %s: %w: %w", what, driver.ErrNotDone, context.Cause(ctx))
-	}
-	o := &op{run: run, done: make(chan struct{})}
-	if !d.queue.post(o) {
-		return nil, errClosed()
+func (d *Driver) start(ctx context.Context, what string, patience time.Duration, name string, run func(*batch, *record) error) (*op, error) {
+	o := &op{name: d.stored(name), run: run, done: make(chan struct{})}
+	if err := d.post(ctx, what, o); err != nil {
+		return nil, err
 	}
 	if patience <= 0 {
 		patience = time.Minute
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
+	return d.await(ctx, what, o, timer.C, patience)
+}
+
+// post queues a request, if that can be of any use.
+func (d *Driver) post(ctx context.Context, what string, o *op) error {
+	if d.bad != nil {
+		return d.bad
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("sqllock: %s: %w: %w", what, driver.ErrNotDone, context.Cause(ctx))
+	}
+	if !d.queue.post(o) {
+		return errClosed()
+	}
+	return nil
+}
+
+// await waits for the answer, and answers the request itself if it may still be under way.
+func (d *Driver) await(ctx context.Context, what string, o *op, timeout <-chan time.Time, patience time.Duration) (*op, error) {
 	var cause error
 	select {
 	case <-o.done:
 		return nil, d.answer(what, o.err)
 	case <-ctx.Done():
 		cause = context.Cause(ctx)
-	case <-timer.C:
+	case <-timeout:
 		cause = fmt.Errorf("no answer within %v", patience)
 	case <-d.ctx.Done():
 		cause = driver.ErrClosed
@@ -156,63 +170,24 @@ func (q *queue) take() []*op {
 
 func (q *queue) work() {
 	for !q.idle() {
-		b, err := q.begin()
-		if b == nil && err == nil {
-			continue
-		}
-		ops := q.take()
-		if err == nil {
-			err = q.run(b, ops)
-		}
-		for _, o := range ops {
-			if err != nil {
-				o.err = err
-			}
-			close(o.done)
-		}
+		q.d.store.turn(q)
 	}
 }
 
-// begin gets the write lock. It answers nothing at all if nobody waits for it any more.
-func (q *queue) begin() (*batch, error) {
-	var p pause
-	for {
-		b, err := q.d.begin()
-		if err == nil {
-			return b, nil
+// answer ends requests. err is for all of them; without one, each has its own answer.
+func (q *queue) answer(ops []*op, err error) {
+	for _, o := range ops {
+		if err != nil {
+			o.err = err
 		}
-		if !q.d.dialect.fault(err).again {
-			return nil, failure{fmt.Errorf("%w: %w", driver.ErrNotDone, err)}
-		}
-		q.refuse(err)
-		if p.wait(context.Background(), q.d.ctx) != nil {
-			return nil, failure{fmt.Errorf("%w: %w", driver.ErrNotDone, driver.ErrClosed)}
-		}
-		if q.empty() {
-			return nil, nil
-		}
+		close(o.done)
 	}
 }
 
-// run runs requests in one transaction. An error counts for all of them.
-func (q *queue) run(b *batch, ops []*op) error {
-	var p pause
-	for {
-		err := b.all(ops)
-		if err == nil || !q.d.dialect.fault(err).again {
-			return err
-		}
-		for { // a conflict: the whole transaction again
-			if p.wait(context.Background(), q.d.ctx) != nil {
-				return err
-			}
-			var again error
-			if b, again = q.d.begin(); again == nil {
-				break
-			}
-			if !q.d.dialect.fault(again).again {
-				return failure{fmt.Errorf("%w: %w", driver.ErrNotDone, again)}
-			}
-		}
-	}
+// again puts requests back, to the front. They can be withdrawn again; cause is why they had to wait.
+func (q *queue) again(ops []*op, cause error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pending = append(ops, q.pending...)
+	q.refused = cause
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // layout is the version of the tables. A database with another one is refused.
-const layout = 1
+const layout = 2
 
 // field is one column of a table.
 type field struct {
@@ -57,7 +57,7 @@ func (d *Driver) CreateSchema(ctx context.Context) error {
 
 // checkTables compares the tables that exist with what schema wants.
 func (d *Driver) checkTables(ctx context.Context) (missing bool, err error) {
-	for _, word := range []string{"lock", "line", "process", "state"} {
+	for _, word := range []string{"lock", "process", "state"} {
 		table := tables(d.opts)[word]
 		have, err := d.dialect.fields(ctx, d.db, table)
 		if err != nil {

@@ -9,18 +9,22 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 )
 
 // setup is what must be known before the first statement: where the file is, and the prepared statements. It is found out
 // at the first call, since New does no I/O, and again at the next one if that failed.
 type setup struct {
-	d    *Driver
-	turn chan struct{} // held by the one who is finding out
+	d     *Driver
+	turns chan struct{} // held by the one who is finding out
 
 	mu         sync.Mutex
 	file       string
 	info       os.FileInfo // of the file, to notice that another one has taken its place
 	statements map[string]*sql.Stmt
+
+	sawBoot atomic.Bool // the database was seen in this boot
+	bell    bell        // the waker's
 }
 
 func (s *setup) done() bool {
@@ -35,11 +39,11 @@ func (s *setup) ready(ctx context.Context) error {
 		return nil
 	}
 	select {
-	case s.turn <- struct{}{}:
+	case s.turns <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	defer func() { <-s.turn }()
+	defer func() { <-s.turns }()
 	if s.done() {
 		return nil
 	}
@@ -126,7 +130,7 @@ func (s *setup) sameFile() error {
 	s.mu.Unlock()
 	now, err := os.Stat(file)
 	if err != nil || !os.SameFile(now, info) {
-		return errors.New("the database file was deleted or replaced while it was in use: restart all programs that use it")
+		return errNoFile
 	}
 	return nil
 }
@@ -152,3 +156,5 @@ func (s *setup) flush() error {
 	}
 	return nil
 }
+
+var errNoFile = errors.New("the database file was deleted or replaced while it was in use: restart all programs that use it")

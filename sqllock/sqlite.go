@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/pawl-lock/pawl/driver"
 )
@@ -18,6 +19,8 @@ func sqliteDialect() *dialect {
 	return &dialect{
 		text:   sqliteText,
 		quote:  sqliteQuote,
+		store:  newFileStore,
+		turn:   50 * time.Millisecond,
 		clock:  machineClock,
 		locate: sqliteLocate,
 		fault:  sqliteFault,

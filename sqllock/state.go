@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-lock/pawl/driver"
 )
 
-// state is the one row that stands for the whole database.
+// state is the one row that stands for a whole SQLite database.
 type state struct {
 	version int
 	boot    string
@@ -20,12 +20,12 @@ type state struct {
 }
 
 // open reads the state, and starts a new boot if the state is of another one.
-func (b *batch) open() error {
-	if err := b.tick(); err != nil {
+func (tx *fileTx) open() error {
+	if err := tx.tick(); err != nil {
 		return err
 	}
-	s := &b.state
-	found, err := b.row("state", nil, &s.version, &s.boot, &s.floor, &s.horizon, &s.swept, &s.cursor)
+	s := &tx.state
+	found, err := tx.row("state", nil, &s.version, &s.boot, &s.floor, &s.horizon, &s.swept, &s.cursor)
 	if s.cursor == nil {
 		s.cursor = []byte{} // an empty value, not NULL
 	}
@@ -33,48 +33,58 @@ func (b *batch) open() error {
 	case err != nil:
 		return err
 	case !found:
-		return b.reboot()
+		return tx.reboot()
 	case s.version != layout:
-		return failure{fmt.Errorf("the tables have layout %d and this program knows layout %d: use one version of pawl everywhere, or another Options.Table: %w",
-			s.version, layout, driver.ErrInvalid)}
-	case s.boot == b.boot:
-		b.d.sawBoot.Store(true)
+		return failure{errLayout(s.version)}
+	case s.boot == tx.b.boot:
+		tx.s.sawBoot.Store(true)
 		return nil
-	case b.d.sawBoot.Load():
+	case tx.s.sawBoot.Load():
 		// This machine cannot have been booted since: this process lives.
 		return failure{fmt.Errorf("another machine uses the same file: SQLite locks work between the processes of one machine only: %w", driver.ErrInvalid)}
 	}
-	return b.reboot()
+	return tx.reboot()
+}
+
+func errLayout(version int) error {
+	return fmt.Errorf("the tables have layout %d and this program knows layout %d: use one version of pawl everywhere, or another Options.Table: %w",
+		version, layout, driver.ErrInvalid)
 }
 
 // reboot ends all holds and waiters of an earlier boot, whose processes died with it. A minimum hold goes on: it has no
 // process, and its end on the wall clock is known.
-func (b *batch) reboot() error {
+func (tx *fileTx) reboot() error {
+	all := newSight(0)
 	var last int64
-	if _, err := b.row("last_of_all", nil, &last); err != nil {
+	if err := tx.rows("all", nil, all.each); err != nil {
 		return err
 	}
-	if _, err := b.exec("reboot_kept", b.now, b.wall); err != nil {
+	for _, r := range all.order {
+		last = max(last, r.last)
+		kept := r.Holds[:0]
+		for _, h := range r.Holds {
+			if h.Kept > tx.b.wall {
+				h.Until = tx.b.now + min(h.Kept-tx.b.wall, h.Kept-h.Since)
+				kept = append(kept, h)
+			}
+		}
+		r.contents, r.changed = contents{Holds: kept}, true
+		if err := tx.put(r); err != nil {
+			return err
+		}
+	}
+	if err := tx.sweepProcesses(math.MaxInt64); err != nil {
 		return err
 	}
-	if _, err := b.exec("reboot_locks", b.wall); err != nil {
-		return err
-	}
-	if _, err := b.exec("reboot_line"); err != nil {
-		return err
-	}
-	if err := b.sweepProcesses(math.MaxInt64); err != nil {
-		return err
-	}
-	s := &b.state
-	*s = state{version: layout, boot: b.boot, floor: max(s.floor, s.horizon, last), horizon: s.horizon, cursor: []byte{}, changed: true}
+	s := &tx.state
+	*s = state{version: layout, boot: tx.b.boot, floor: max(s.floor, s.horizon, last), horizon: s.horizon, cursor: []byte{}, changed: true}
 	return nil
 }
 
 // forget remembers the number of a row that is about to be deleted.
-func (b *batch) forget(last int64) {
-	if last > b.state.floor {
-		b.state.floor, b.state.changed = last, true
+func (tx *fileTx) forget(last int64) {
+	if last > tx.state.floor {
+		tx.state.floor, tx.state.changed = last, true
 	}
 }
 
@@ -83,20 +93,20 @@ const horizonAhead = 10 * time.Minute
 
 // reserve sees to it that numbers up to last stay given out after a power loss, which may undo the latest commits: the
 // horizon is flushed to the disk once in a while, long before a token reaches it, and begins the numbers of the next boot.
-func (b *batch) reserve(last int64) {
-	if s := &b.state; last > s.horizon-horizonAhead.Microseconds()/2 {
-		s.horizon, s.changed = max(last, b.wall)+horizonAhead.Microseconds(), true
-		b.durable = true
+func (tx *fileTx) reserve(last int64) {
+	if s := &tx.state; last > s.horizon-horizonAhead.Microseconds()/2 {
+		s.horizon, s.changed = max(last, tx.b.wall)+horizonAhead.Microseconds(), true
+		tx.b.durable = true
 	}
 }
 
-// save writes the state if it has changed.
-func (b *batch) save() error {
-	s := b.state
+// putState writes the state if it has changed.
+func (tx *fileTx) putState() error {
+	s := tx.state
 	if !s.changed {
 		return nil
 	}
-	_, err := b.exec("put_state", s.version, s.boot, s.floor, s.horizon, s.swept, s.cursor)
+	_, err := tx.exec("put_state", s.version, s.boot, s.floor, s.horizon, s.swept, s.cursor)
 	return err
 }
 
@@ -105,59 +115,50 @@ const (
 	sweepRows  = 200
 )
 
-// sweep deletes what dead processes left: it looks at the next few rows of the table each time, wherever the last
+// sweep takes out what dead processes left: it looks at the next few rows of the table each time, wherever the last
 // driver stopped.
-func (b *batch) sweep() error {
-	s := &b.state
+func (tx *fileTx) sweep() error {
+	s, b := &tx.state, tx.b
 	if b.now >= s.swept && b.left(s.swept+sweepEvery.Microseconds()) > 0 {
 		return nil
 	}
 	s.swept, s.changed = b.now, true
-	var dead [][]byte
-	seen, last, cursor := 0, int64(0), []byte{}
-	err := b.rows("sweep_some", []any{s.cursor, sweepRows}, func(scan func(...any) error) error {
-		var name []byte
-		var until, n int64
-		if err := scan(&name, &until, &n); err != nil {
-			return err
-		}
-		if seen++; seen == sweepRows {
-			cursor = name
-		}
-		if until <= b.now {
-			dead, last = append(dead, name), max(last, n)
-		}
-		return nil
-	})
-	if err != nil {
+	some := newSight(sweepRows)
+	if err := tx.rows("sweep_some", []any{s.cursor, sweepRows}, some.each); err != nil {
 		return err
 	}
-	s.cursor = cursor
-	for _, name := range dead {
-		if _, err := b.exec("delete_lock", name); err != nil {
+	s.cursor = []byte{}
+	if len(some.order) == sweepRows {
+		s.cursor = []byte(some.order[sweepRows-1].name)
+	}
+	if some.lined() {
+		var err error
+		if some.living, err = tx.living(nil); err != nil {
 			return err
 		}
 	}
-	b.forget(last)
-	if _, err := b.exec("sweep_line", b.now); err != nil {
-		return err
+	for _, r := range some.order {
+		if b.records[r.name] != nil {
+			continue
+		}
+		r.purge(b.now)
+		if r.bury(some.living) {
+			r.settle(b.now)
+		}
+		b.records[r.name] = r
 	}
-	return b.sweepProcesses(b.now)
+	return tx.sweepProcesses(b.now)
 }
 
 // sweepProcesses deletes the drivers that have said nothing until then.
-func (b *batch) sweepProcesses(until int64) error {
-	err := b.rows("dead_processes", []any{until}, func(scan func(...any) error) error {
-		var id string
-		if err := scan(&id); err != nil {
-			return err
-		}
-		b.dead = append(b.dead, id)
-		return nil
-	})
-	if err != nil || len(b.dead) == 0 {
+func (tx *fileTx) sweepProcesses(until int64) error {
+	dead := make(map[string]bool)
+	if err := tx.rows("dead_processes", []any{until}, ids(dead)); err != nil || len(dead) == 0 {
 		return err
 	}
-	_, err = b.exec("sweep_process", until)
+	for id := range dead {
+		tx.dead = append(tx.dead, id)
+	}
+	_, err := tx.exec("sweep_process", until)
 	return err
 }

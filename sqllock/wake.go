@@ -1,9 +1,11 @@
 package sqllock
 
 import (
-	"database/sql"
+	"hash/maphash"
 	"maps"
+	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -22,7 +24,8 @@ import (
 type waker struct {
 	d    *Driver
 	kick chan struct{}
-	wg   sync.WaitGroup // the goroutine
+	wg   sync.WaitGroup    // the goroutine
+	saw  map[string]uint64 // the goroutine's: what was seen of a name last
 
 	mu      sync.Mutex
 	places  map[string]*place // by the ID of the hold
@@ -32,10 +35,11 @@ type waker struct {
 }
 
 const (
-	lookAllEvery = time.Second           // jittered
-	lookAllGap   = 20 * time.Millisecond // between two looks at all places, at least
-	seeGap       = 10 * time.Millisecond // from a write to the look of observers: a transaction has been committed by then
-	wakerLingers = 2 * time.Second       // with nobody to report to: waiters come and go
+	lookAllEvery = time.Second            // jittered
+	lookAllGap   = 20 * time.Millisecond  // between two looks at all places, at least
+	seeGap       = 10 * time.Millisecond  // from a write to the look of observers: a transaction has been committed by then
+	seeEvery     = 100 * time.Millisecond // of observers, where nobody tells of changes
+	wakerLingers = 2 * time.Second        // with nobody to report to: waiters come and go
 )
 
 // add begins to report to a place that is in line. Being called is a fact in the database and not an event, so nothing that
@@ -67,6 +71,7 @@ func (w *waker) remove(p *place) {
 func (w *waker) start() {
 	if !w.running {
 		w.running = true
+		w.saw = make(map[string]uint64)
 		w.wg.Go(w.work)
 	}
 	w.look()
@@ -89,16 +94,15 @@ func (w *waker) close() {
 
 // work is the goroutine.
 func (w *waker) work() {
-	var bell bell
-	var writes *watchfile // for observers
-	defer func() {
-		bell.close()
-		writes.close()
-	}()
+	defer w.d.store.unwait()
+	_, files := w.d.store.(*fileStore)
+	var writes *watchfile // for observers of a file
+	defer func() { writes.close() }()
 	now := time.Now()
 	never := now.Add(farAway)
 	nextAll, nextCall, nextSee, nextBeat := now, never, never, now.Add(beatEvery)
 	var idle time.Time
+	var poll poll
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -107,25 +111,38 @@ func (w *waker) work() {
 		if stop {
 			return
 		}
-		// Whatever happens after the bell is there is heard, and what happened before is seen by the next look.
-		if places && bell.open(w.d.setup.bell(w.d.process), w.d.setup.mode()) {
+		// Whatever happens after the store listens is heard, and what happened before is seen by the next look.
+		news, anew := w.d.store.wait(places)
+		if anew {
 			nextAll = now
 		}
-		if watches && writes == nil {
-			file := w.d.setup.path()
+		polls := places && w.d.store.polls()
+		next := earliest(nextAll, nextCall, nextBeat)
+		switch {
+		case !watches:
+		case !files:
+			nextSee = earliest(nextSee, now.Add(jitter(seeEvery)))
+		case writes == nil:
+			file := w.d.store.(*fileStore).path()
 			writes = watchFiles(filepath.Dir(file), file, file+"-wal")
 		}
-		next := earliest(nextAll, nextCall, nextSee, nextBeat)
+		if watches {
+			next = earliest(next, nextSee)
+		}
+		if polls {
+			next = earliest(next, poll.next(now))
+		}
 		if !places && !watches {
 			next = now.Add(wakerLingers)
 		}
 		timer.Reset(next.Sub(now))
 		rung := false
 		select {
-		case <-bell.news():
+		case <-news:
 			rung = true
 		case <-w.kick:
 			rung = true
+			poll.hurry(time.Now())
 		case <-writes.heard():
 			nextSee = earliest(nextSee, time.Now().Add(seeGap))
 		case <-timer.C:
@@ -137,15 +154,17 @@ func (w *waker) work() {
 			continue
 		}
 		v := view{nextCall: farAway, nextEnd: farAway}
-		switch {
-		case !now.Before(nextAll):
-			w.lookAll(&v)
-			w.lookAtWatches(&v)
-			nextAll, nextSee = now.Add(max(min(jitter(lookAllEvery), v.nextEnd), lookAllGap)), never
+		switch whole := !now.Before(nextAll); {
+		case whole, rung, !now.Before(nextCall), polls && !now.Before(poll.next(now)):
+			w.lookAll(&v, whole)
+			poll.looked(now, v.changed)
 			nextCall = now.Add(v.nextCall)
-		case rung, !now.Before(nextCall):
-			w.lookCalls(&v)
-			nextCall = now.Add(v.nextCall)
+			if whole {
+				w.lookAtWatches(&v)
+				nextSee = never
+				nextAll = now.Add(jitter(lookAllEvery))
+			}
+			nextAll = earliest(nextAll, now.Add(max(v.nextEnd, lookAllGap)))
 		case !now.Before(nextSee):
 			w.lookAtWatches(&v)
 			nextAll, nextSee = earliest(nextAll, now.Add(max(v.nextEnd, lookAllGap))), never
@@ -158,6 +177,33 @@ func (w *waker) work() {
 		}
 	}
 }
+
+// poll says when a driver looks that nobody tells: soon after a change, since names that are wanted much change often, and
+// ever less often while nothing happens.
+type poll struct{ last, changed time.Time }
+
+const (
+	pollLeast = 2 * time.Millisecond
+	pollMost  = 100 * time.Millisecond
+)
+
+func (p *poll) next(now time.Time) time.Time {
+	if p.last.IsZero() {
+		return now
+	}
+	return p.last.Add(min(max(p.last.Sub(p.changed)/8, pollLeast), pollMost))
+}
+
+// looked notes a look. The next one is a little earlier or later than that of others who began at the same time.
+func (p *poll) looked(now time.Time, changed bool) {
+	p.last = now.Add(rand.N(pollLeast))
+	if changed || p.changed.IsZero() {
+		p.changed = now
+	}
+}
+
+// hurry begins anew: somebody has come.
+func (p *poll) hurry(now time.Time) { p.changed = now }
 
 const farAway = 1000 * time.Hour
 
@@ -201,85 +247,78 @@ func earliest(t time.Time, more ...time.Time) time.Time {
 type view struct {
 	nextCall time.Duration // until a call that is due later
 	nextEnd  time.Duration // until a hold that is waited for, or watched, may be over
+	changed  bool          // since the last look
 }
 
-func (w *waker) place(id string) *place {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.places[id]
-}
-
-// called reports a call that is due, or remembers when it will be.
-func (v *view) called(p *place, m moment, at sql.NullInt64) {
-	switch {
-	case !at.Valid || p == nil:
-	case at.Int64 > m.now:
-		v.nextCall = min(v.nextCall, m.left(at.Int64))
-	default:
-		p.call(at.Int64)
+// lookAll reads all names that this driver waits for, and tells the places that may come. A whole look also finds the
+// dead in line.
+func (w *waker) lookAll(v *view, whole bool) {
+	places := w.snapshot()
+	if len(places) == 0 {
+		return
 	}
-}
-
-// lookCalls reads the calls of this driver's places.
-func (w *waker) lookCalls(v *view) {
-	m, err := w.d.clock()
+	names := make(map[string]bool)
+	for _, p := range places {
+		names[w.d.stored(p.r.Name)] = true
+	}
+	seen, err := w.d.see(w.d.ctx, "wait", slices.Collect(maps.Keys(names)))
 	if err != nil {
-		return
+		return // the next look sees the same
 	}
-	rows, err := w.d.setup.statement("see_calls").QueryContext(w.d.ctx, w.d.process)
-	scanAll(rows, err, func(scan func(...any) error) error {
-		var id string
-		var at sql.NullInt64
-		if err := scan(&id, &at); err != nil {
-			return err
+	for name := range names {
+		r := seen.of(name)
+		if sum := r.sum(); w.saw[name] != sum {
+			w.saw[name], v.changed = sum, true
 		}
-		v.called(w.place(id), m, at)
-		return nil
-	}) // after an error, the next look sees the same
-}
-
-// lookAll reads all places of this driver, with the ends of the holds that they wait for.
-func (w *waker) lookAll(v *view) {
-	missing := w.snapshot()
-	if len(missing) == 0 {
-		return
+		if whole && r.bury(seen.living) {
+			w.d.queue.post(&op{name: name, done: make(chan struct{}), run: func(b *batch, r *record) error {
+				if r.bury(seen.living) {
+					r.settle(b.now)
+				}
+				return nil
+			}})
+		}
+		r.lapse(seen.now)
+		r.settle(seen.now) // as whoever comes next will find it
+		for _, h := range r.Holds {
+			v.nextEnd = min(v.nextEnd, seen.left(h.Until))
+		}
+		for _, l := range r.Line {
+			p := places[l.ID]
+			delete(places, l.ID)
+			switch {
+			case p == nil || l.At == 0:
+			case l.At > seen.now:
+				v.nextCall = min(v.nextCall, seen.left(l.At))
+			default:
+				p.call(l.At)
+			}
+		}
 	}
-	m, err := w.d.clock()
-	if err != nil {
-		return
-	}
-	first := make(map[string]bool) // by name
-	rows, err := w.d.setup.statement("see_places").QueryContext(w.d.ctx, w.d.process)
-	err = scanAll(rows, err, func(scan func(...any) error) error {
-		var id string
-		var at sql.NullInt64
-		var until int64
-		if err := scan(&id, &at, &until); err != nil {
-			return err
-		}
-		p := w.place(id)
-		delete(missing, id)
-		if p == nil {
-			return nil
-		}
-		v.called(p, m, at)
-		switch {
-		case first[p.r.Name]: // the others of a name wait for it
-		case until > m.now:
-			v.nextEnd = min(v.nextEnd, m.left(until))
-		default: // free, and nobody came: the holder died, or the one who was called
-			p.tell()
-		}
-		first[p.r.Name] = true
-		return nil
-	})
-	if err != nil {
-		return
-	}
-	for _, p := range missing { // it let its turn pass, or somebody emptied the table
+	for _, p := range places { // it let its turn pass, or somebody emptied the table
 		p.tell()
 	}
+	for name := range w.saw {
+		if !names[name] {
+			delete(w.saw, name)
+		}
+	}
 }
+
+// sum stands for who holds and who waits.
+func (r *record) sum() uint64 {
+	var h maphash.Hash
+	h.SetSeed(sumSeed)
+	for _, x := range r.Holds {
+		h.WriteString(x.ID)
+	}
+	for _, x := range r.Line {
+		h.WriteString(x.ID)
+	}
+	return h.Sum64()
+}
+
+var sumSeed = maphash.MakeSeed()
 
 func (w *waker) snapshot() map[string]*place {
 	w.mu.Lock()
@@ -289,5 +328,5 @@ func (w *waker) snapshot() map[string]*place {
 
 // beat says that this driver is alive. Nobody waits for the answer.
 func (w *waker) beat() {
-	w.d.queue.post(&op{done: make(chan struct{}), run: (*batch).beat})
+	w.d.queue.post(&op{done: make(chan struct{}), run: func(b *batch, _ *record) error { return b.tx.beat() }})
 }

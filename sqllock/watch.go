@@ -2,24 +2,26 @@ package sqllock
 
 import (
 	"context"
+	"slices"
+	"strings"
 )
 
 // watch is one observer of a name.
 type watch struct {
-	name  []byte
+	name  string // as stored
 	ticks chan struct{}
-	saw   string // the ID of the hold, "" while the name is free
+	saw   string // the IDs of the holds, "" while the name is free
 }
 
 // Watch reports when the hold of a name begins or ends; renewals and waiters are not reported. The end of a hold whose
 // process died is noticed within about a second.
 func (d *Driver) Watch(ctx context.Context, name string) (<-chan struct{}, error) {
 	t := &watch{name: d.stored(name), ticks: make(chan struct{}, 1)}
-	row, _, _, err := d.see(ctx, t.name)
+	seen, err := d.see(ctx, "watch", []string{t.name})
 	if err != nil {
 		return nil, err
 	}
-	t.saw = row.id
+	t.saw = seen.of(t.name).ids()
 	if !d.waker.watch(t) {
 		return nil, errClosed()
 	}
@@ -50,29 +52,43 @@ func (w *waker) unwatch(t *watch) {
 	}
 }
 
+// ids are those of all holds, as one text.
+func (r *record) ids() string {
+	var all strings.Builder
+	for _, h := range r.Holds {
+		all.WriteString(h.ID + " ")
+	}
+	return all.String()
+}
+
 // lookAtWatches compares the watched names with what was seen of them last.
 func (w *waker) lookAtWatches(v *view) {
 	w.mu.Lock()
-	var all []*watch
+	var names []string
 	for t := range w.watches {
-		all = append(all, t)
+		names = append(names, t.name)
 	}
 	w.mu.Unlock()
-	for _, t := range all {
-		row, _, m, err := w.d.see(w.d.ctx, t.name)
-		if err != nil {
-			return
+	if len(names) == 0 {
+		return
+	}
+	seen, err := w.d.see(w.d.ctx, "watch", names)
+	if err != nil {
+		return
+	}
+	for _, name := range names {
+		for _, h := range seen.of(name).Holds {
+			v.nextEnd = min(v.nextEnd, seen.left(h.Until))
 		}
-		if row.found {
-			v.nextEnd = min(v.nextEnd, m.left(row.until))
-		}
-		w.mu.Lock()
-		_, on := w.watches[t]
-		if on && t.saw != row.id {
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for t := range w.watches {
+		if r := seen.of(t.name); slices.Contains(names, t.name) && t.saw != r.ids() {
+			t.saw = r.ids()
 			t.tick()
+			v.changed = true
 		}
-		t.saw = row.id
-		w.mu.Unlock()
 	}
 }
 
