@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/pawl-lock/pawl/driver"
 )
@@ -33,13 +34,13 @@ func (d *Driver) Attach(ctx context.Context, r driver.Request) (driver.Grant, er
 		if d.tokens && c.token != 0 {
 			c.end = c.token + maxSpan - 1 // at least: how much of it was reserved is not known here
 		}
-	} else if c.r.Name != r.Name || r.Token != 0 && r.Token != c.first() {
+	} else if !c.is(r.Hold) {
 		return driver.Grant{}, driver.ErrNotHeld
 	} else {
 		c.ears.set(r.Notify)
 	}
 	sent := driver.Now()
-	ttl := r.TTL - drift(r.TTL)
+	until := sent.Add(r.TTL)
 	e := &QuorumError{Op: "attach", Need: d.majority, Members: make([]error, len(d.members))}
 	gone := 0
 	var mu sync.Mutex
@@ -56,6 +57,7 @@ func (d *Driver) Attach(ctx context.Context, r driver.Request) (driver.Grant, er
 			mu.Lock()
 			defer mu.Unlock()
 			largest = max(largest, g.Token)
+			until = min(until, min(g.Sent, driver.Now()).Add(g.TTL))
 		}
 		return err
 	}, func(m *member, err error) bool {
@@ -77,15 +79,20 @@ func (d *Driver) Attach(ctx context.Context, r driver.Request) (driver.Grant, er
 	default:
 		return driver.Grant{}, e
 	}
+	mu.Lock()
+	ttl := (until.Sub(sent) - drift(r.TTL)).Truncate(time.Millisecond)
+	other := largest
+	mu.Unlock()
 	c.mu.Lock()
 	c.won = true
 	c.until = max(c.until, sent.Add(ttl))
 	token := c.token
 	c.mu.Unlock()
 	if token == 0 && d.tokens {
-		mu.Lock()
-		token = largest
-		mu.Unlock()
+		token = other
+	}
+	if sent.Add(ttl).Until() <= 0 {
+		return driver.Grant{}, fmt.Errorf("redlock: nothing is left of the TTL of %v when a quorum had confirmed the hold", r.TTL)
 	}
 	d.keep(c)
 	return driver.Grant{Sent: sent, TTL: ttl, Token: token, Span: 1}, nil

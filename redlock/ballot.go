@@ -38,7 +38,8 @@ type ballot struct {
 type vote struct {
 	state voteState
 	token int64
-	err   error // why it failed
+	until driver.Instant // the member keeps the hold until then
+	err   error          // why it failed
 }
 
 type voteState uint8
@@ -122,7 +123,7 @@ func (b *ballot) ask(m *member) {
 	voted := driver.Now()
 	switch {
 	case err == nil:
-		b.set(m, vote{state: cast, token: g.Token})
+		b.set(m, vote{state: cast, token: g.Token, until: min(g.Sent, voted).Add(g.TTL)})
 	case !entered || sure(err):
 		b.set(m, vote{state: failed, err: err})
 		return
@@ -197,8 +198,8 @@ func (b *ballot) confirm(ctx context.Context, m *member, voted driver.Instant, l
 func (b *ballot) set(m *member, v vote) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.votes[m.no].state == cast {
-		v.token = b.votes[m.no].token
+	if was := b.votes[m.no]; was.state == cast {
+		v.token, v.until = was.token, was.until
 	}
 	if b.votes[m.no].state == open || !b.over {
 		b.votes[m.no] = v
@@ -295,13 +296,18 @@ func (c *claim) win(b *ballot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.won, c.token, c.end = true, b.token, b.end
-	c.until = b.sent.Add(c.r.TTL - drift(c.r.TTL))
+	c.until = b.sent.Add(c.r.TTL)
 	now := driver.Now()
 	for i, v := range b.votes {
-		if s := &c.seats[i]; v.state == counted && !s.gone {
+		if v.state != counted {
+			continue
+		}
+		c.until = min(c.until, v.until) // a member may grant less, or count from an earlier instant
+		if s := &c.seats[i]; !s.gone {
 			s.held, s.raised, s.since = true, true, now
 		}
 	}
+	c.until -= driver.Instant(drift(c.r.TTL))
 }
 
 // doubt notes that a member may have the claim, which a renewal or the release will show. It answers false if the claim

@@ -96,7 +96,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.Record, error
 			e.OK++
 			v.add(a.r)
 		}
-		return false
+		return e.enough(d, m)
 	})
 	if err := d.looked(e, err); err != nil {
 		return driver.Record{}, err
@@ -139,7 +139,7 @@ func (d *Driver) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 					views[r.Name].add(r)
 				}
 			}
-			return false
+			return e.enough(d, m)
 		})
 		if err := d.looked(e, err); err != nil {
 			yield(driver.Record{}, err)
@@ -153,12 +153,33 @@ func (d *Driver) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 	}
 }
 
-func (d *Driver) newLook(op string) *QuorumError {
-	return &QuorumError{Op: op, Need: d.majority, Members: make([]error, len(d.members))}
+// look is the question to all members.
+type look struct {
+	QuorumError
+	waits int // for so many members
+}
+
+func (d *Driver) newLook(op string) *look {
+	e := &look{QuorumError{Op: op, Need: d.majority, Members: make([]error, len(d.members))}, len(d.members)}
+	for i, m := range d.members {
+		if m.isSilent() {
+			e.Members[i] = errResting
+			e.waits--
+		}
+	}
+	return e
+}
+
+// enough notes that a member has answered, and reports whether all have but those that did not answer lately.
+func (e *look) enough(d *Driver, m *member) bool {
+	if !m.isSilent() {
+		e.waits--
+	}
+	return e.waits <= 0 && e.OK >= d.majority
 }
 
 // looked says whether enough members answered.
-func (d *Driver) looked(e *QuorumError, err error) error {
+func (d *Driver) looked(e *look, err error) error {
 	unable := 0
 	for _, err := range e.Members {
 		if errors.Is(err, errors.ErrUnsupported) {
@@ -171,7 +192,7 @@ func (d *Driver) looked(e *QuorumError, err error) error {
 	case e.OK >= d.majority:
 		return nil
 	case err != nil:
-		return fmt.Errorf("%w (%s)", err, e)
+		return fmt.Errorf("%w (%s)", err, &e.QuorumError)
 	}
-	return e
+	return &e.QuorumError
 }

@@ -127,6 +127,7 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, error) {
 	if b.giveUp() {
 		c.mu.Lock()
 		robbed := c.mayHold() < c.majority()
+		ttl = c.until.Sub(b.sent).Truncate(time.Millisecond)
 		c.mu.Unlock()
 		if left := b.sent.Add(ttl).Until(); left <= 0 || robbed {
 			c.abandon()

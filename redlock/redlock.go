@@ -141,6 +141,9 @@ func (d *Driver) Check() error {
 
 // nodeLimit bounds one request to a member about a hold of that TTL.
 func (d *Driver) nodeLimit(ttl time.Duration) time.Duration {
+	if ttl <= 0 { // of a hold that was only seen from outside
+		ttl = d.opts.MaxTTL
+	}
 	limit := d.opts.NodeTimeout
 	if limit == 0 {
 		limit = min(max(ttl/20, 250*time.Millisecond), 2*time.Second)

@@ -42,6 +42,9 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold, end driver.End) err
 	}
 	c := d.find(h.ID)
 	if c == nil { // got by somebody else
+		if h.TTL <= 0 {
+			h.TTL = d.opts.MaxTTL
+		}
 		c = newClaim(d, driver.Request{Hold: h}, d.votes(h.Kind, 0))
 	} else if c.r.Name != h.Name || h.Token != 0 && h.Token != c.first() {
 		return driver.ErrNotHeld
