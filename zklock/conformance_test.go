@@ -1,6 +1,7 @@
 package zklock_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -18,6 +19,8 @@ import (
 var server *zktest.Server
 
 func TestMain(m *testing.M) {
+	flag.Set("test.parallel", "12") // the tests hardly compute; they wait
+	flag.Parse()
 	os.Exit(func() int {
 		var err error
 		if server, err = zktest.New(zktest.Config{}); err != nil {
@@ -35,6 +38,7 @@ const session = 4 * time.Second
 var everyKind = []driver.Kind{driver.Exclusive, driver.Fair, driver.Read, driver.Write, driver.Permits, driver.Leader}
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	s := zktest.Start(t, zktest.Config{})
 	raw := connect(t, s.Addr, 20*time.Second)
 	drivertest.Run(t, drivertest.Harness{

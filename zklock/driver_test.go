@@ -315,7 +315,14 @@ func TestRequestsPerCycle(t *testing.T) {
 	t.Parallel()
 	p := proxied(t)
 	locks := client(t, p.Addr, 20*time.Second)
-	m := locks.Mutex(fresh())
+	name := fresh()
+	conn := connect(t, server.Addr, 20*time.Second) // a directory that the server does not remove meanwhile
+	for _, dir := range []string{"/locks", "/locks/" + name} {
+		if _, err := conn.Create(dir, nil, 0, zk.WorldACL(zk.PermAll)); err != nil && err != zk.ErrNodeExists {
+			t.Fatal(err)
+		}
+	}
+	m := locks.Mutex(name)
 	cycle := func() {
 		t.Helper()
 		lease, err := m.Lock(t.Context())

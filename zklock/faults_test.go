@@ -249,7 +249,7 @@ func TestSessionEndedFromOutside(t *testing.T) {
 	t.Parallel()
 	p := proxied(t)
 	locks, rival := client(t, p.Addr, 20*time.Second), client(t, server.Addr, 20*time.Second)
-	for round := range 5 {
+	for round := range 3 {
 		const n = 30
 		var leases []*pawl.Lease
 		var names []string
@@ -328,7 +328,7 @@ func TestBouncingConnections(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, server.Addr, 20*time.Second)
 	names := []string{fresh(), fresh(), fresh()}
-	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 	defer cancel()
 	var cycles [3]atomic.Int64
 	var inside [3]atomic.Int64

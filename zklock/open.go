@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"strings"
@@ -77,6 +78,7 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 	if err != nil {
 		return fail(describe("list", root, err))
 	}
+	w.silence.Store(int64(max(d.timeout()/4, 500*time.Millisecond)))
 	return d, nil
 }
 
@@ -94,18 +96,17 @@ func (w *wire) examine(servers []string) error {
 // ask talks to a server without a session, by the one command that all of them answer.
 func (w *wire) ask(server string) error {
 	const patience = 300 * time.Millisecond
-	conn, err := w.dial("tcp", server, patience)
+	conn, err := w.connect(server, patience)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	raw := conn.(*wireConn).Conn
-	raw.SetDeadline(time.Now().Add(patience))
-	if _, err := raw.Write([]byte("srvr")); err != nil {
+	conn.SetDeadline(time.Now().Add(patience))
+	if _, err := conn.Write([]byte("srvr")); err != nil {
 		return err
 	}
 	answer := make([]byte, 4096)
-	n, err := readAll(raw, answer)
+	n, err := io.ReadFull(conn, answer)
 	text := string(answer[:n])
 	switch {
 	case strings.Contains(text, "Mode: read-only"):
@@ -116,18 +117,6 @@ func (w *wire) ask(server string) error {
 		return errors.New("the server took the connection but did not answer")
 	}
 	return errors.New("the server answers, but gave no session in time")
-}
-
-func readAll(conn net.Conn, buf []byte) (int, error) {
-	n := 0
-	for n < len(buf) {
-		k, err := conn.Read(buf[n:])
-		n += k
-		if err != nil {
-			return n, err
-		}
-	}
-	return n, nil
 }
 
 // parseURL reads a URL into servers, credentials and options. Its errors do not repeat it.

@@ -21,8 +21,8 @@ type tlsConfig = tls.Config
 
 // wire is the transport of a connection that Open makes. It mends what the client library leaves open: names of servers
 // are resolved at each dial instead of once, a server that takes the connection but does not answer is given up in time
-// for another one, the watches are set again before anything else is heard, and a connection can end without ending its
-// session.
+// for another one, so is one that stops answering, the watches are set again before anything else is heard, and a
+// connection can end without ending its session.
 type wire struct {
 	tls       *tls.Config
 	handshake time.Duration // how long a server may take to answer the first words
@@ -31,8 +31,10 @@ type wire struct {
 	dropped   atomic.Bool // the connection is to end as if the process had died
 	drained   sync.WaitGroup
 	watching  atomic.Pointer[hub] // of the driver: it knows whether there are watches
+	silence   atomic.Int64        // how long, in nanoseconds, a request may be without any answer; 0: no limit of ours
 
 	mu      sync.Mutex
+	current net.Conn
 	servers []string
 	at      int
 	tried   int // since the last success
@@ -71,30 +73,39 @@ func (w *wire) Printf(format string, args ...any) {
 	slog.Debug("zookeeper client", "text", fmt.Sprintf(format, args...))
 }
 
+// dial makes the library's next connection.
 func (w *wire) dial(network, addr string, timeout time.Duration) (net.Conn, error) {
 	if w.dropped.Load() {
 		return nil, errDropped
 	}
-	ctx, cancel := context.WithTimeout(w.life, timeout)
-	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	conn, err := w.connect(addr, timeout)
 	if err != nil {
 		return nil, err
 	}
-	if w.tls != nil {
-		config := w.tls.Clone()
-		if config.ServerName == "" {
-			config.ServerName, _, _ = net.SplitHostPort(addr)
-		}
-		secure := tls.Client(conn, config)
-		if err := secure.HandshakeContext(ctx); err != nil {
-			conn.Close()
-			return nil, err
-		}
-		conn = secure
-	}
 	conn.SetReadDeadline(time.Now().Add(w.handshake))
+	w.mu.Lock()
+	w.current = conn
+	w.mu.Unlock()
 	return &wireConn{Conn: conn, w: w, rearmed: make(chan struct{})}, nil
+}
+
+func (w *wire) connect(addr string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(w.life, timeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil || w.tls == nil {
+		return conn, err
+	}
+	config := w.tls.Clone()
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	secure := tls.Client(conn, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secure, nil
 }
 
 var errDropped = errors.New("the connection was dropped")
@@ -111,12 +122,17 @@ func (w *wire) close(conn *zk.Conn, session bool) {
 	}()
 	if !session {
 		// The library's Close waits for a second for an answer if it comes after the end of its loop, which may be in a
-		// dial: so that ends a little later.
+		// dial or in a handshake: so those end a little later.
 		select {
 		case <-closed:
 		case <-time.After(5 * time.Millisecond):
 		}
 		w.end()
+		w.mu.Lock()
+		if w.current != nil {
+			w.current.Close()
+		}
+		w.mu.Unlock()
 	}
 	<-closed
 	w.end()
@@ -136,6 +152,9 @@ type wireConn struct {
 
 	rearmed chan struct{} // closed when the request for that leaves
 	once    sync.Once
+
+	mu      sync.Mutex
+	waiting bool // something was sent and nothing has come since: the read deadline is ours
 }
 
 // Write refuses once the connection is dropped, so that a request to end the session never leaves.
@@ -146,6 +165,12 @@ func (c *wireConn) Write(p []byte) (int, error) {
 	if len(p) >= 12 && binary.BigEndian.Uint32(p[8:]) == opSetWatches {
 		c.once.Do(func() { close(c.rearmed) })
 	}
+	c.mu.Lock()
+	if limit := time.Duration(c.w.silence.Load()); limit > 0 && !c.waiting {
+		c.waiting = true
+		c.Conn.SetReadDeadline(time.Now().Add(limit))
+	}
+	c.mu.Unlock()
 	return c.Conn.Write(p)
 }
 
@@ -170,9 +195,16 @@ func (c *wireConn) awaitWatches() {
 }
 
 // SetReadDeadline leaves the deadline of the dial in place until the server has answered: the library's own is several
-// session timeouts for the first four bytes, and none for the rest.
+// session timeouts for the first four bytes, and none for the rest. Later it gives a server two thirds of a session
+// timeout to say anything, by which time all trust is over and no other server can be asked; so while an answer is due,
+// the deadline is ours.
 func (c *wireConn) SetReadDeadline(t time.Time) error {
 	if !c.shaken {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting {
 		return nil
 	}
 	return c.Conn.SetReadDeadline(t)
@@ -183,6 +215,11 @@ func (c *wireConn) Read(p []byte) (int, error) {
 		c.awaitWatches()
 	}
 	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.mu.Lock()
+		c.waiting = false
+		c.mu.Unlock()
+	}
 	if !c.shaken {
 		copy(c.size[min(c.got, 4):], p[:n])
 		c.got += n

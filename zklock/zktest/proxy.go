@@ -221,8 +221,10 @@ func (p *Proxy) Counts() map[int32]int {
 }
 
 // EndSession ends the session of the client that connected last, as a second client with the session's id and password
-// would. The first client finds out when it is told.
+// would. Meanwhile the first client, whose connection the server closes, cannot come back. It finds out afterwards.
 func (p *Proxy) EndSession() error {
+	p.Refuse(true)
+	defer p.Refuse(false)
 	p.mu.Lock()
 	session, passwd := p.session, p.passwd
 	p.mu.Unlock()

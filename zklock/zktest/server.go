@@ -46,7 +46,12 @@ func Classpath() string {
 	if p := os.Getenv("ZOOKEEPER_CLASSPATH"); p != "" {
 		return p
 	}
-	return "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
+	// The jar's manifest names most of what it needs; netty, for TLS, needs a little more.
+	var jars []string
+	for _, j := range []string{"zookeeper", "slf4j-simple", "netty-resolver", "netty-codec", "netty-transport-native-unix-common"} {
+		jars = append(jars, "/usr/share/java/"+j+".jar")
+	}
+	return strings.Join(jars, ":")
 }
 
 // TB is the part of testing.TB that this package needs; TestMain has none of its own.
