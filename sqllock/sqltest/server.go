@@ -6,6 +6,8 @@
 package sqltest
 
 import (
+	"bytes"
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -165,6 +167,18 @@ func (s *Server) await(db *sql.DB, end time.Time) bool {
 		}
 	}
 	return false
+}
+
+// answers reports whether the server does what it is asked for.
+func answers(db *sql.DB) bool {
+	ctx, stop := context.WithTimeout(context.Background(), time.Second)
+	defer stop()
+	return db.PingContext(ctx) == nil
+}
+
+// lingering reports whether the server only waits for processes of its former life to end.
+func (s *Server) lingering(output []byte) bool {
+	return bytes.Contains(output, []byte("still in use")) || bytes.Contains(output, []byte("is another postmaster"))
 }
 
 // DB opens a pool that is closed with the test.
