@@ -223,7 +223,7 @@ func TestHandlerTurns(t *testing.T) {
 	base, c = serve(t, free)
 	gone, leave := context.WithCancel(t.Context())
 	go ask(gone, "p", 1)
-	go ask(gone, "p", 2)
+	go ask(gone, "p", 1)
 	for range 2 {
 		if got := <-busy; got != "p" {
 			t.Errorf("got %q, want p", got)
