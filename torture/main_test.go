@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -22,7 +23,7 @@ type world struct {
 }
 
 // bubble runs f in fake time over a fresh store. The ledger watches that the clients keep to the rules of the seam.
-func bubble(t *testing.T, f func(w *world)) {
+func bubble(t *testing.T, f func(t *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -39,10 +40,10 @@ func bubble(t *testing.T, f func(w *world)) {
 }
 
 // process starts one more process. Options may be given for its client.
-func (w *world) process(os ...pawl.Options) (*pawl.Client, *wire) {
-	p := &proc{name: string(rune('a' + len(w.procs))), wire: newWire(string(rune('a'+len(w.procs))), w.store.Share(), w.ledger)}
+func (t *world) process(os ...pawl.Options) (*pawl.Client, *wire) {
+	p := &proc{name: string(rune('a' + len(t.procs))), wire: newWire(string(rune('a'+len(t.procs))), t.store.Share(), t.ledger)}
 	p.client = pawl.New(p.wire).With(pawl.Options{Holder: p.name, Logger: slog.New(slog.DiscardHandler)})
-	w.procs = append(w.procs, p)
+	t.procs = append(t.procs, p)
 	c := p.client
 	for _, o := range os {
 		c = c.With(o)
@@ -51,13 +52,25 @@ func (w *world) process(os ...pawl.Options) (*pawl.Client, *wire) {
 }
 
 // must is a lock that has to be had at once.
-func (w *world) must(k pawl.Locker) *pawl.Lease {
-	w.Helper()
-	l, err := k.TryLock(w.Context())
+func (t *world) must(k pawl.Locker) *pawl.Lease {
+	t.Helper()
+	l, err := k.TryLock(t.Context())
 	if err != nil {
-		w.Fatal(err)
+		t.Fatal(err)
 	}
 	return l
+}
+
+// steal lets c steal the only hold of name.
+func (t *world) steal(c *pawl.Client, name string) {
+	t.Helper()
+	i, err := c.Inspect(t.Context(), name)
+	if err != nil || len(i.Holders) != 1 {
+		t.Fatalf("holders %v, %v", i.Holders, err)
+	}
+	if err := c.Steal(context.WithValue(t.Context(), stealing{}, true), name, i.Holders[0]); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // answer is what a Lock in the background said.
@@ -67,7 +80,7 @@ type answer struct {
 }
 
 // lock asks in the background and returns when the call waits or has ended.
-func (w *world) lock(ctx context.Context, k pawl.Locker) <-chan answer {
+func (t *world) lock(ctx context.Context, k pawl.Locker) <-chan answer {
 	ch := make(chan answer, 1)
 	go func() {
 		l, err := k.Lock(ctx)
@@ -78,35 +91,35 @@ func (w *world) lock(ctx context.Context, k pawl.Locker) <-chan answer {
 }
 
 // waits fails unless the call is still under way.
-func (w *world) waits(ch <-chan answer) {
-	w.Helper()
+func (t *world) waits(ch <-chan answer) {
+	t.Helper()
 	synctest.Wait()
 	select {
 	case a := <-ch:
-		w.Fatalf("it does not wait: lease %v, error %v", a.l, a.err)
+		t.Fatalf("it does not wait: lease %v, error %v", a.l, a.err)
 	default:
 	}
 }
 
 // got is the lease of a call that has to be over by now.
-func (w *world) got(ch <-chan answer) *pawl.Lease {
-	w.Helper()
-	a := w.ended(ch)
+func (t *world) got(ch <-chan answer) *pawl.Lease {
+	t.Helper()
+	a := t.ended(ch)
 	if a.err != nil {
-		w.Fatal(a.err)
+		t.Fatal(a.err)
 	}
 	return a.l
 }
 
 // ended is the answer of a call that has to be over by now.
-func (w *world) ended(ch <-chan answer) answer {
-	w.Helper()
+func (t *world) ended(ch <-chan answer) answer {
+	t.Helper()
 	synctest.Wait()
 	select {
 	case a := <-ch:
 		return a
 	default:
-		w.Fatal("it still waits")
+		t.Fatal("it still waits")
 		return answer{}
 	}
 }
@@ -127,6 +140,17 @@ func wantIs(t testing.TB, err error, targets ...error) {
 	for _, x := range targets {
 		if !errors.Is(err, x) {
 			t.Errorf("got %v, want it to match %v", err, x)
+		}
+	}
+}
+
+var errDeadline = context.DeadlineExceeded
+
+func wantText(t testing.TB, err error, parts ...string) {
+	t.Helper()
+	for _, s := range parts {
+		if err == nil || !strings.Contains(err.Error(), s) {
+			t.Errorf("got %v, want it to say %q", err, s)
 		}
 	}
 }

@@ -24,13 +24,7 @@ func TestStealKeepsTokensRising(t *testing.T) {
 			last = l.Token()
 			l.Unlock()
 		}
-		i, err := b.Inspect(t.Context(), "x")
-		if err != nil || len(i.Holders) != 1 {
-			t.Fatalf("holders %v, %v", i.Holders, err)
-		}
-		if err := b.Steal(t.Context(), "x", i.Holders[0]); err != nil {
-			t.Fatal(err)
-		}
+		t.steal(b, "x")
 		l := t.must(b.Mutex("x"))
 		if l.Token() <= last {
 			t.Errorf("token %d after %d", l.Token(), last)

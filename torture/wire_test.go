@@ -26,6 +26,7 @@ type wire struct {
 	dead   bool
 	out    int       // calls that a fault has delayed
 	faulty time.Time // when the last fault was over; zero: there was none
+	quiet  bool      // log no renewals
 	ended  chan struct{}
 }
 
@@ -349,7 +350,9 @@ func (w *wire) Renew(ctx context.Context, hs []driver.Hold) []error {
 		}
 	}
 	for i, h := range hs {
-		w.ledger.logf("%s renew %s: %v", w.name, h.ID, errs[i])
+		if !w.quiet {
+			w.ledger.logf("%s renew %s: %v", w.name, h.ID, errs[i])
+		}
 	}
 	return errs
 }
