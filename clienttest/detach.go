@@ -43,13 +43,13 @@ var detachCases = []Case{
 				if l.Token() != token {
 					c.failf("the token %d became %d", token, l.Token())
 				}
-				time.Sleep(2 * c.short()) // renewed by the new holder alone
+				time.Sleep(3 * c.short() / 2) // renewed by the new holder alone
 				_, err = c.lock(other, c.name).TryLock(c.ctx)
 				if l.Err() != nil {
 					l.Unlock()
 					return false
 				}
-				c.mustBe("TryLock after two TTLs", err, pawl.ErrHeld)
+				c.mustBe("TryLock after the TTL", err, pawl.ErrHeld)
 				c.free(l)
 				next := c.take(c.lock(other, c.name), 0)
 				if t := c.ordered(next.Token()); t <= token && t != 0 {

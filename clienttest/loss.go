@@ -94,7 +94,7 @@ var lossCases = []Case{
 	},
 	{
 		Name:     "never while renewed",
-		Sentence: "Leases outlive their TTL many times over while their client lives, however many there are.",
+		Sentence: "Leases outlive their TTL while their client lives, however many there are.",
 		flavours: []flavour{mutex},
 		check: func(c *run) {
 			c.inTime(func() bool {
@@ -112,7 +112,7 @@ var lossCases = []Case{
 					}
 					ls = append(ls, l)
 				}
-				time.Sleep(3 * c.short())
+				time.Sleep(3 * c.short() / 2)
 				for k, l := range ls {
 					stolen, err := c.lock(b, fmt.Sprint(c.name, k)).TryLock(c.ctx)
 					if err == nil {

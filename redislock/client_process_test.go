@@ -263,7 +263,7 @@ func running(lines []line) (pid int, tick string) {
 // to its end twice, a killed run is taken over, and ticks are missed only within a TTL of a kill.
 func TestScheduleOfProcesses(t *testing.T) {
 	t.Parallel()
-	total, every := 20*time.Second, 6*time.Second
+	total, every := 16*time.Second, 5*time.Second
 	if *long {
 		total, every = time.Minute, 10*time.Second
 	}
