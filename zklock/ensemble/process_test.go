@@ -55,7 +55,7 @@ func child() int {
 			fmt.Println("stopping")
 			for at := driver.Now(); ; {
 				now := driver.Now()
-				if now.Sub(at) > time.Second {
+				if now.Sub(at) > 2500*time.Millisecond {
 					break
 				}
 				at = now
