@@ -52,7 +52,7 @@ func (d *Driver) Attach(ctx context.Context, r driver.Request) (driver.Grant, er
 		if err == nil {
 			c.mu.Lock()
 			s := &c.seats[m.no]
-			s.held, s.since = true, driver.Now()
+			s.held, s.since, s.token = true, driver.Now(), g.Token
 			c.mu.Unlock()
 			mu.Lock()
 			defer mu.Unlock()

@@ -101,7 +101,7 @@ func (b *ballot) ask(m *member) {
 	defer s.give()
 	c.mu.Lock()
 	spent, over := s.spent, c.over
-	s.gone = false
+	s.gone, s.token = false, 0
 	c.mu.Unlock()
 	switch {
 	case spent:
@@ -123,6 +123,9 @@ func (b *ballot) ask(m *member) {
 	voted := driver.Now()
 	switch {
 	case err == nil:
+		c.mu.Lock()
+		s.token = g.Token
+		c.mu.Unlock()
 		b.set(m, vote{state: cast, token: g.Token, until: min(g.Sent, voted).Add(g.TTL)})
 	case !entered || sure(err):
 		b.set(m, vote{state: failed, err: err})
@@ -186,7 +189,7 @@ func (b *ballot) confirm(ctx context.Context, m *member, voted driver.Instant, l
 	}
 	var err error
 	if b.end != 0 {
-		err = m.raiser.Raise(ctx, hold(c.r.Hold), b.end)
+		err = m.raiser.Raise(ctx, c.at(m), b.end)
 	}
 	if errors.Is(err, driver.ErrNotHeld) {
 		err = errVoid

@@ -34,6 +34,7 @@ type seat struct {
 	turn  chan struct{} // capacity 1: full while somebody talks to the member about the claim. Renewals do not take it
 	place driver.Place  // of a request without an answer: it may have won
 
+	token  int64          // the member's own; 0: not known
 	held   bool           // the member confirmed it
 	raised bool           // the member knows the interval's end
 	since  driver.Instant // when it was seen to be held
@@ -65,16 +66,13 @@ func (c *claim) request(m *member) driver.Request {
 	return r
 }
 
-// hold names the claim to a member. Each member has a token of its own for it, so the ID alone decides.
-func hold(h driver.Hold) driver.Hold {
-	h.Token = 0
-	return h
-}
-
-// lasting is a hold that members are asked to keep for so long that it surely lasts for ttl by our clock.
-func lasting(h driver.Hold) driver.Hold {
-	h.Token = 0
-	h.TTL += drift(h.TTL)
+// at names the claim to a member. Each has a token of its own for it. Where that is known it is told: what is ended by
+// its ID alone may be refused for good, since a request for it may still be under way.
+func (c *claim) at(m *member) driver.Hold {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.r.Hold
+	h.Token = c.seats[m.no].token
 	return h
 }
 
@@ -167,10 +165,11 @@ func (c *claim) ranOut(now driver.Instant) bool {
 // until the member has answered or nothing can be left. The caller has the turn.
 func (c *claim) undo(m *member, p driver.Place) {
 	s := &c.seats[m.no]
+	h := c.at(m)
 	end := driver.Now().Add(c.r.TTL + drift(c.r.TTL))
 	limit := c.d.nodeLimit(c.r.TTL)
-	if p != nil {
-		c.spend(s) // the request itself may still arrive, before or after what follows
+	if p != nil || h.Token == 0 {
+		c.spend(s) // the request itself may still arrive, or is refused from now on
 	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		ctx, stop := context.WithTimeout(c.d.base, limit)
@@ -178,7 +177,7 @@ func (c *claim) undo(m *member, p driver.Place) {
 		if p != nil {
 			err = p.Leave(ctx)
 		} else {
-			err = m.d.Release(ctx, hold(c.r.Hold), driver.End{})
+			err = m.d.Release(ctx, h, driver.End{})
 		}
 		m.heard(ctx, err, limit)
 		stop()

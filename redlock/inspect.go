@@ -43,7 +43,9 @@ func (d *Driver) record(name string, v *view, silent int) driver.Record {
 		slices.SortFunc(hs, func(a, b driver.HeldBy) int { return -cmp.Compare(forever(a.Remaining), forever(b.Remaining)) })
 		h.Remaining = hs[min(d.majority, len(hs))-1].Remaining
 		for _, x := range hs {
-			h.Token = max(h.Token, x.Token)
+			if x.Token != h.Token {
+				h.Token = 0
+			}
 			if h.Who == (driver.Holder{}) {
 				h.Who = x.Who
 			}
@@ -69,8 +71,8 @@ func (d *Driver) record(name string, v *view, silent int) driver.Record {
 }
 
 // Inspect asks all members and shows the holds that a majority has, or may have if some do not answer. Less than a
-// majority of answers is an error. Waiters are not known. The token of a hold that another process got is the largest
-// that a member shows: the hold's own, or one a little larger of a member that came in later.
+// majority of answers is an error. Waiters are not known, and the token of a hold that another process got only when all
+// members gave it the same number: which of several the quorum agreed on is known to nobody but the holder.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	if err := d.ready(); err != nil {
 		return driver.Record{}, err

@@ -146,7 +146,7 @@ func (x *exit) leave(c *claim, m *member, end driver.End, began driver.Instant) 
 			c.mu.Lock()
 			p := s.place
 			c.mu.Unlock()
-			err = m.d.Release(ctx, hold(c.r.Hold), end)
+			err = m.d.Release(ctx, c.at(m), end)
 			if p != nil && (err == nil || errors.Is(err, driver.ErrNotHeld)) {
 				if e := p.Leave(ctx); e != nil { // so that a request that was never answered does not come later
 					err = e

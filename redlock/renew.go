@@ -54,17 +54,19 @@ func (d *Driver) Renew(ctx context.Context, hs []driver.Hold) []error {
 	var ask []int // the holds that members are asked about
 	var expired []*exit
 	for i, h := range hs {
-		r.hs = append(r.hs, lasting(h))
 		limit = min(limit, d.nodeLimit(h.TTL))
+		h.Token = 0
+		h.TTL += drift(h.TTL) // so that it surely lasts for the TTL by our clock
+		r.hs = append(r.hs, h)
 		x := &r.items[i]
-		x.c, x.need, x.ttl, x.errs = d.find(h.ID), d.votes(h.Kind, 0), h.TTL, make([]error, len(d.members))
+		x.c, x.need, x.ttl, x.errs = d.find(h.ID), d.votes(h.Kind, 0), hs[i].TTL, make([]error, len(d.members))
 		if x.c != nil {
 			x.need = x.c.need
 		}
 		switch {
-		case h.TTL > d.opts.MaxTTL:
-			x.decide(r, fmt.Errorf("redlock: %w: a TTL of %v is longer than Options.MaxTTL, %v", driver.ErrInvalid, h.TTL, d.opts.MaxTTL))
-		case x.c != nil && !x.c.is(h):
+		case x.ttl > d.opts.MaxTTL:
+			x.decide(r, fmt.Errorf("redlock: %w: a TTL of %v is longer than Options.MaxTTL, %v", driver.ErrInvalid, x.ttl, d.opts.MaxTTL))
+		case x.c != nil && !x.c.is(hs[i]):
 			x.decide(r, driver.ErrNotHeld)
 		case x.c != nil && x.c.expired():
 			expired = append(expired, x.c.abandon())
@@ -131,6 +133,9 @@ func (r *round) ask(m *member, ask []int, limit time.Duration) {
 	hs := make([]driver.Hold, len(ask))
 	for i, n := range ask {
 		hs[i] = r.hs[n]
+		if c := r.items[n].c; c != nil {
+			hs[i].Token = c.at(m).Token
+		}
 	}
 	sent := driver.Now()
 	errs := m.d.Renew(ctx, hs)
@@ -171,7 +176,7 @@ func (c *claim) renewed(ctx context.Context, m *member, sent driver.Instant, err
 	if !raise {
 		return err
 	}
-	if err := m.raiser.Raise(ctx, hold(c.r.Hold), c.end); err != nil {
+	if err := m.raiser.Raise(ctx, c.at(m), c.end); err != nil {
 		return fmt.Errorf("its token was not raised: %w", err)
 	}
 	c.mu.Lock()
@@ -290,6 +295,9 @@ func (c *claim) refill(m *member) bool {
 	ok := c.r.Notify != nil && !c.over && !s.held && !s.spent && driver.Now() < c.until
 	limit := min(d.nodeLimit(c.r.TTL), max(c.until.Until(), time.Millisecond))
 	s.gone = false
+	if ok {
+		s.token = 0
+	}
 	c.mu.Unlock()
 	if !ok {
 		return false
@@ -300,10 +308,13 @@ func (c *claim) refill(m *member) bool {
 	if err != nil {
 		return false
 	}
-	_, err = p.Try(ctx, 1)
+	g, err := p.Try(ctx, 1)
 	m.heard(ctx, err, limit)
 	switch {
 	case err == nil:
+		c.mu.Lock()
+		s.token = g.Token
+		c.mu.Unlock()
 	case sure(err):
 		return false
 	default:
@@ -313,7 +324,7 @@ func (c *claim) refill(m *member) bool {
 		return false
 	}
 	if c.end != 0 {
-		err = m.raiser.Raise(ctx, hold(c.r.Hold), c.end)
+		err = m.raiser.Raise(ctx, c.at(m), c.end)
 	}
 	if errors.Is(err, driver.ErrNotHeld) {
 		return false

@@ -108,6 +108,15 @@ var qplans = rapid.Custom(func(t *rapid.T) qplan {
 	return p
 })
 
+// inside is a hold as the store behind knows it, whose own tokens nobody sees.
+func (n *qnode) inside(h driver.Hold) driver.Hold {
+	if h.Token != 0 && h.Token != n.given[h.ID] {
+		h.ID = "nobody:0"
+	}
+	h.Token = 0
+	return h
+}
+
 // qmutant breaks the members.
 type qmutant struct {
 	ownerless bool // Raise does not check who holds
@@ -177,10 +186,11 @@ type qnode struct {
 	mu    sync.Mutex // one request at a time
 	last  int64
 	skew  time.Duration
-	stops time.Time // it does not answer before
-	wiped []int     // by seq
-	left  map[string]bool
-	acks  []qack // raises that were answered with yes
+	stops time.Time        // it does not answer before
+	wiped []int            // by seq
+	left  map[string]bool  // IDs that were undone without knowing their token: refused from then on
+	given map[string]int64 // the token of each ID
+	acks  []qack           // raises that were answered with yes
 	votes []qvote
 }
 
@@ -339,10 +349,12 @@ func (p *qplace) Try(ctx context.Context, span int) (driver.Grant, error) {
 		vanish := w.plan.Vanish && w.rng.Float64() < 0.1
 		n.last = max(n.last+1, time.Now().Add(n.skew).UnixMicro())
 		a.g.Token, a.at = n.last, len(n.votes)
+		n.given[p.r.ID] = n.last
 		n.votes = append(n.votes, qvote{given: w.next(), id: p.r.ID, token: n.last})
 		w.notef("member %d votes for %s with %d, vanishes: %v", n.no, p.r.ID, n.last, vanish)
 		if vanish {
 			n.store.Release(context.Background(), p.r.Hold, driver.End{})
+			delete(n.given, p.r.ID)
 		}
 		return a
 	}, func(a *qanswer) {
@@ -376,7 +388,12 @@ func (p *qplace) Leave(ctx context.Context) error {
 
 func (l *qlink) Renew(ctx context.Context, hs []driver.Hold) []error {
 	hs = slices.Clone(hs)
-	errs, err := call(ctx, l, func() []error { return l.n.store.Renew(context.Background(), hs) }, nil)
+	errs, err := call(ctx, l, func() []error {
+		for i, h := range hs {
+			hs[i] = l.n.inside(h)
+		}
+		return l.n.store.Renew(context.Background(), hs)
+	}, nil)
 	if err != nil {
 		return slices.Repeat([]error{err}, len(hs))
 	}
@@ -384,7 +401,10 @@ func (l *qlink) Renew(ctx context.Context, hs []driver.Hold) []error {
 }
 
 func (l *qlink) Release(ctx context.Context, h driver.Hold, end driver.End) error {
-	err, lost := call(ctx, l, func() error { return l.n.store.Release(context.Background(), h, end) }, nil)
+	err, lost := call(ctx, l, func() error {
+		l.n.left[h.ID] = l.n.left[h.ID] || h.Token == 0
+		return l.n.store.Release(context.Background(), l.n.inside(h), end)
+	}, nil)
 	if lost != nil {
 		return lost
 	}
@@ -394,7 +414,7 @@ func (l *qlink) Release(ctx context.Context, h driver.Hold, end driver.End) erro
 func (l *qlink) Raise(ctx context.Context, h driver.Hold, token int64) error {
 	n, w := l.n, l.p.w
 	err, lost := call(ctx, l, func() error {
-		if err := n.store.Raise(context.Background(), h, 0); err != nil && !w.mutant.ownerless {
+		if err := n.store.Raise(context.Background(), n.inside(h), 0); err != nil && !w.mutant.ownerless {
 			return err
 		}
 		if !w.mutant.forgetful {
@@ -435,7 +455,7 @@ func (l *qlink) Close() error { return l.d.Close() }
 func (p qplan) run(m qmutant) (sins, log []string, count map[string]int) {
 	w := &qworld{plan: p, mutant: m, rng: rand.New(rand.NewPCG(p.Seed, 1)), count: map[string]int{}}
 	for i := range p.Members {
-		w.nodes = append(w.nodes, &qnode{w: w, no: i, store: memlock.New(), left: map[string]bool{}, skew: time.Duration(w.rng.Int64N(int64(4*time.Second))) - 2*time.Second})
+		w.nodes = append(w.nodes, &qnode{w: w, no: i, store: memlock.New(), left: map[string]bool{}, given: map[string]int64{}, skew: time.Duration(w.rng.Int64N(int64(4*time.Second))) - 2*time.Second})
 	}
 	for i := range p.Procs {
 		w.procs = append(w.procs, w.newProc(i))
@@ -472,7 +492,7 @@ func (p qplan) run(m qmutant) (sins, log []string, count map[string]int) {
 				n.skew = op.Skew
 			case qWipe:
 				n.store.Wipe()
-				n.last, n.left = 0, map[string]bool{}
+				n.last, n.left, n.given = 0, map[string]bool{}, map[string]int64{}
 				n.wiped = append(n.wiped, w.next())
 				w.notef("member %d restarts empty", op.Member)
 			}
