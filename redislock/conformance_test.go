@@ -15,6 +15,7 @@ import (
 var everyKind = []driver.Kind{driver.Exclusive, driver.Fair, driver.Read, driver.Write, driver.Permits, driver.Leader, driver.Once}
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	raw := connect(t, s)
 	drivertest.Run(t, drivertest.Harness{
@@ -39,12 +40,17 @@ func TestConformance(t *testing.T) {
 
 // The same over a client of the caller's that speaks RESP2, with a prefix, and with Redisson's counter.
 func TestConformanceOverRESP2(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	drivertest.Run(t, drivertest.Harness{
 		Open:        func(t testing.TB) driver.Driver { return newOverRESP2(t, s) },
 		Kinds:       everyKind,
 		MinTTL:      time.Second,
 		WriterFirst: true,
+		Stall: func(testing.TB) func() {
+			s.Stop()
+			return s.Cont
+		},
 	})
 }
 

@@ -130,14 +130,15 @@ func (ln *lane) connected() bool {
 	return ln.conn != nil
 }
 
-// drop closes the lane's connection.
+// drop closes the lane's connection. It does not wait for what rueidis does on that occasion: over RESP2, for instance, it
+// makes one more connection first.
 func (ln *lane) drop() {
 	ln.mu.Lock()
 	conn := ln.conn
 	ln.conn = nil
 	ln.mu.Unlock()
 	if conn != nil {
-		conn.cut()
+		ln.l.wg.Go(conn.cut)
 	}
 }
 

@@ -241,6 +241,7 @@ func (l *lanes) close() {
 	for _, ln := range l.lanes {
 		ln.drop() // one may just have been made
 	}
+	l.wg.Wait()
 }
 
 func (l *lanes) isClosed() bool {
