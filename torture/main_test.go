@@ -80,7 +80,9 @@ type answer struct {
 }
 
 // lock asks in the background and returns when the call waits or has ended.
-func (t *world) lock(ctx context.Context, k pawl.Locker) <-chan answer {
+func (t *world) lock(ctx context.Context, k interface {
+	Lock(context.Context) (*pawl.Lease, error)
+}) <-chan answer {
 	ch := make(chan answer, 1)
 	go func() {
 		l, err := k.Lock(ctx)

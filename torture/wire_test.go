@@ -26,7 +26,6 @@ type wire struct {
 	dead   bool
 	out    int       // calls that a fault has delayed
 	faulty time.Time // when the last fault was over; zero: there was none
-	quiet  bool      // log no renewals
 	ended  chan struct{}
 }
 
@@ -350,9 +349,7 @@ func (w *wire) Renew(ctx context.Context, hs []driver.Hold) []error {
 		}
 	}
 	for i, h := range hs {
-		if !w.quiet {
-			w.ledger.logf("%s renew %s: %v", w.name, h.ID, errs[i])
-		}
+		w.ledger.logf("%s renew %s: %v", w.name, h.ID, errs[i])
 	}
 	return errs
 }
