@@ -101,7 +101,9 @@ func (b *ballot) ask(m *member) {
 	defer s.give()
 	c.mu.Lock()
 	spent, over := s.spent, c.over
-	s.gone, s.token = false, 0
+	if !spent && !over {
+		s.gone, s.token = false, 0
+	}
 	c.mu.Unlock()
 	switch {
 	case spent:
