@@ -2,7 +2,6 @@ package sqllock
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"strings"
 	"time"
@@ -16,31 +15,35 @@ type Dialect uint8
 const (
 	// SQLite is one file on one machine, through modernc.org/sqlite.
 	SQLite Dialect = iota + 1
+
+	// PostgreSQL is version 10 or later, through pgx's package stdlib. Other drivers work, without notifications.
+	PostgreSQL
+
+	// MySQL is MySQL 8.0.1 or later, or MariaDB 10.6 or later, through github.com/go-sql-driver/mysql.
+	MySQL
 )
 
 func (d Dialect) String() string {
 	switch d {
 	case SQLite:
 		return "SQLite"
+	case PostgreSQL:
+		return "PostgreSQL"
+	case MySQL:
+		return "MySQL"
 	}
 	return fmt.Sprintf("dialect %d", uint8(d))
 }
 
 // dialect is what the body of logic needs to know of a database. Everything else of it is SQL text.
 type dialect struct {
-	text   string                         // the statements, as sections
-	quote  func(identifier string) string // makes an identifier safe in SQL text
-	store  func(*Driver) store
+	text   string                                                              // the statements, as sections
+	quote  func(identifier string) string                                      // makes an identifier safe in SQL text
+	store  func(*Driver) store                                                 // how records are kept
 	turn   time.Duration                                                       // how long a name is kept for a waiter that was called
-	clock  func() (moment, error)                                              // the clock that decides expiry; nil: the database's
-	locate func(ctx context.Context, db *sql.DB) (string, error)               // the file to watch for changes
+	clock  func() (moment, error)                                              // the clock that decides expiry; nil: the server's
 	fault  func(err error) fault                                               // what an error means
-	fields func(ctx context.Context, q querier, table string) ([]field, error) // the columns that a table has
-}
-
-// querier is a *sql.DB, a *sql.Conn or a *sql.Tx.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	fields func(ctx context.Context, d *Driver, table string) ([]field, error) // the columns that a table has
 }
 
 // moment is one reading of the clocks, in microseconds.
@@ -60,15 +63,21 @@ func (m moment) left(end int64) time.Duration {
 
 // fault is what an error of the database means for the request that met it.
 type fault struct {
-	again bool   // a conflict with another writer: the same transaction may succeed now
-	hint  string // what the user can do; "": unknown
+	again  bool   // a conflict with another writer: the same transaction may succeed now
+	undone bool   // the server says so: the statement had no effect
+	hint   string // what the user can do; "": unknown
 }
 
 func (d Dialect) inner() (*dialect, error) {
-	if d == SQLite {
+	switch d {
+	case SQLite:
 		return sqliteDialect(), nil
+	case PostgreSQL:
+		return postgresDialect(), nil
+	case MySQL:
+		return mysqlDialect(), nil
 	}
-	return nil, fmt.Errorf("sqllock: %v is not supported: use sqllock.SQLite: %w", d, driver.ErrInvalid)
+	return nil, fmt.Errorf("sqllock: %v is not supported: use sqllock.SQLite, sqllock.PostgreSQL or sqllock.MySQL: %w", d, driver.ErrInvalid)
 }
 
 // tables are the names of the tables and indexes, by the word that stands for them in SQL text.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 type Driver struct {
 	db       *sql.DB
 	owned    bool   // Open made db
-	file     string // that Open opened
+	file     string // that Open opened, or the server
+	kind     Dialect
 	opts     Options
 	dialect  *dialect
 	clock    func() (moment, error)
@@ -49,7 +51,7 @@ var (
 // The driver uses at most two connections at a time, each only for the length of one short transaction or read, so a pool
 // with one connection is enough.
 func New(db *sql.DB, dialect Dialect, opts *Options) *Driver {
-	d := &Driver{db: db, process: rand.Text()}
+	d := &Driver{db: db, kind: dialect, process: rand.Text()}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.queue.d, d.waker.d = d, d
 	d.waker.kick = make(chan struct{}, 1)
@@ -72,7 +74,7 @@ func New(db *sql.DB, dialect Dialect, opts *Options) *Driver {
 // store is how a kind of database keeps records.
 type store interface {
 	turn(q *queue)                                                             // runs what is queued
-	see(ctx context.Context, names []string) (*sight, error)                   // reads names
+	see(ctx context.Context, names []string, whole bool) (*sight, error)       // reads names; whole: and who lives
 	page(ctx context.Context, from, end, cursor []byte, n int) (*sight, error) // reads a range of names
 	wait(places bool) (news <-chan struct{}, anew bool)                        // tells when places of this driver were called
 	polls() bool                                                               // nobody tells: look again and again
@@ -81,10 +83,10 @@ type store interface {
 	close()
 }
 
-// Store names the file, the table and the prefix. The file of a pool of the caller's is not known without asking, and left
-// out.
+// Store names the database, the table and the prefix. The file or server of a pool of the caller's is not known without
+// asking, and left out.
 func (d *Driver) Store() string {
-	return fmt.Sprintf("sqlite %s %q %q", d.file, d.opts.Table, d.opts.Prefix)
+	return fmt.Sprintf("%s %s %q %q", strings.ToLower(d.kind.String()), d.file, d.opts.Table, d.opts.Prefix)
 }
 
 // Close ends what is under way, with an error that matches [driver.ErrClosed], and waits for the goroutines of the driver.

@@ -271,7 +271,7 @@ func (tx *fileTx) rows(statement string, args []any, each func(scan func(...any)
 }
 
 // see reads names without the write lock.
-func (s *fileStore) see(ctx context.Context, names []string) (*sight, error) {
+func (s *fileStore) see(ctx context.Context, names []string, whole bool) (*sight, error) {
 	out := newSight(len(names))
 	var hexed []string
 	for _, name := range names {
@@ -287,7 +287,7 @@ func (s *fileStore) see(ctx context.Context, names []string) (*sight, error) {
 			return err
 		}
 		rows, err := s.statement("see").QueryContext(ctx, string(list), out.boot)
-		if err := out.scan(rows, err); err != nil || !out.lined() {
+		if err := out.scan(rows, err); err != nil || !whole || !out.lined() {
 			return err
 		}
 		rows, err = s.statement("living").QueryContext(ctx, out.now)

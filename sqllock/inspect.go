@@ -12,7 +12,7 @@ import (
 // Inspect reads a name's row. A minimum hold is shown as a hold of nobody, whose ID begins with "kept/"; a result that is
 // remembered is not a hold, and not shown.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	seen, err := d.see(ctx, "inspect", []string{d.stored(name)})
+	seen, err := d.see(ctx, "inspect", []string{d.stored(name)}, true)
 	if err != nil {
 		return driver.Record{Name: name}, err
 	}
@@ -40,9 +40,9 @@ func (s *sight) show(stored, name string) driver.Record {
 }
 
 // see reads names outside of the line of requests. It needs no lock.
-func (d *Driver) see(ctx context.Context, what string, names []string) (seen *sight, err error) {
+func (d *Driver) see(ctx context.Context, what string, names []string, whole bool) (seen *sight, err error) {
 	err = d.read(what, func() error {
-		seen, err = d.store.see(ctx, names)
+		seen, err = d.store.see(ctx, names, whole)
 		return err
 	})
 	return seen, err

@@ -5,13 +5,18 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
+	"time"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"modernc.org/sqlite"
 
 	"github.com/pawl-lock/pawl/driver"
@@ -20,18 +25,54 @@ import (
 // Open makes a driver with a pool of its own, which Close closes, and creates the tables that do not exist yet. opts may be
 // nil. ctx bounds the opening only.
 //
-//	sqlite:///var/lib/app/locks.db   a file by its full path
-//	sqlite:locks.db                  a file in the current folder
+//	sqlite:///var/lib/app/locks.db                a file by its full path
+//	sqlite:locks.db                               a file in the current folder
+//	postgres://user:password@host:5432/database   parameters as pgx knows them, such as ?sslmode=verify-full
+//	mysql://user:password@host:3306/database      also MariaDB; parameters as go-sql-driver/mysql knows them, such as
+//	                                              ?tls=true, and ?socket=/run/mysqld/mysqld.sock
 //
-// Bytes that have a meaning in URLs are written as %XX. The file is created if it does not exist; its folder is not. Errors
-// never show the URL, since those of other databases carry passwords; they show the file.
+// Bytes that have a meaning in URLs are written as %XX. An SQLite file is created if it does not exist; its folder is not,
+// and no database of a server is. Errors never show the URL, since it carries a password.
 func Open(ctx context.Context, location string, opts *Options) (*Driver, error) {
-	file, err := sqliteFile(location)
+	if _, err := opts.filled(); err != nil {
+		return nil, err
+	}
+	name, _, ok := strings.Cut(location, ":")
+	if !ok || !scheme.MatchString(name) {
+		return nil, fmt.Errorf("sqllock: the location has no scheme: %s: %w", forms, driver.ErrInvalid)
+	}
+	var d *Driver
+	var err error
+	switch strings.ToLower(name) {
+	case "sqlite":
+		return openFile(ctx, location, opts)
+	case "postgres", "postgresql":
+		d, err = openPostgres(location, opts)
+	case "mysql", "mariadb":
+		d, err = openMySQL(location, opts)
+	default:
+		err = fmt.Errorf("locations of the scheme %q are not supported: %s: %w: %w", name, forms, driver.ErrInvalid, errors.ErrUnsupported)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("sqllock: %w", err)
 	}
-	if _, err := opts.filled(); err != nil {
+	d.owned = true
+	d.db.SetMaxOpenConns(10)
+	d.db.SetMaxIdleConns(3)
+	d.db.SetConnMaxIdleTime(5 * time.Minute)
+	if err := d.CreateSchema(ctx); err != nil {
+		d.Close()
 		return nil, err
+	}
+	return d, nil
+}
+
+const forms = "write sqlite:///path/to/file.db, sqlite:file.db for a file in the current folder, postgres://user:password@host:5432/database, or mysql://user:password@host:3306/database"
+
+func openFile(ctx context.Context, location string, opts *Options) (*Driver, error) {
+	file, err := sqliteFile(location)
+	if err != nil {
+		return nil, fmt.Errorf("sqllock: %w", err)
 	}
 	if err := lookAtFile(file); err != nil {
 		return nil, fmt.Errorf("sqllock: open %s: %w", file, err)
@@ -52,6 +93,69 @@ func Open(ctx context.Context, location string, opts *Options) (*Driver, error) 
 	return d, nil
 }
 
+func openPostgres(location string, opts *Options) (*Driver, error) {
+	c, err := pgx.ParseConfig(location)
+	if err != nil {
+		return nil, badLocation(errors.Unwrap(err)) // the error itself shows the location
+	}
+	d := New(stdlib.OpenDB(*c), PostgreSQL, opts)
+	d.file = fmt.Sprintf("%s/%s", net.JoinHostPort(c.Host, fmt.Sprint(c.Port)), c.Database)
+	return d, nil
+}
+
+// badLocation keeps the cause, unless it quotes the location.
+func badLocation(cause error) error {
+	var u *url.Error
+	if cause == nil || errors.As(cause, &u) {
+		return fmt.Errorf("the location cannot be understood: %s, with bytes that have a meaning in URLs as %%XX: %w", forms, driver.ErrInvalid)
+	}
+	return fmt.Errorf("the location cannot be understood (%v): %s: %w", cause, forms, driver.ErrInvalid)
+}
+
+func openMySQL(location string, opts *Options) (*Driver, error) {
+	u, err := url.Parse(location)
+	if err != nil {
+		return nil, badLocation(err)
+	}
+	host, database, q := u.Host, strings.TrimPrefix(u.Path, "/"), u.Query()
+	if database == "" || strings.Contains(database, "/") {
+		return nil, badLocation(errors.New("it names no database"))
+	}
+	c := mysql.NewConfig()
+	if raw := dropSocket(u.RawQuery); raw != "" {
+		if c, err = mysql.ParseDSN("/?" + raw); err != nil {
+			return nil, badLocation(fmt.Errorf("its parameters: %w", err))
+		}
+	}
+	c.Net, c.Addr, c.DBName, c.User = "tcp", host, database, u.User.Username()
+	c.Passwd, _ = u.User.Password()
+	if u.Port() == "" {
+		c.Addr = net.JoinHostPort(u.Hostname(), "3306")
+	}
+	if s := q.Get("socket"); s != "" {
+		c.Net, c.Addr = "unix", s
+	}
+	c.Logger = &mysql.NopLogger{} // it would write to the standard error
+	connector, err := mysql.NewConnector(c)
+	if err != nil {
+		return nil, badLocation(err)
+	}
+	d := New(sql.OpenDB(connector), MySQL, opts)
+	d.file = c.Addr + "/" + database
+	return d, nil
+}
+
+// dropSocket is a query without the parameter that is pawl's own.
+func dropSocket(query string) string {
+	var rest []string
+	for part := range strings.SplitSeq(query, "&") {
+		if part != "" && !strings.HasPrefix(part, "socket=") {
+			rest = append(rest, part)
+		}
+	}
+	return strings.Join(rest, "&")
+}
+
 func (d *Driver) hinted(err error) error {
 	if hint := d.dialect.fault(err).hint; hint != "" {
 		return fmt.Errorf("%s: %w", hint, err)
@@ -63,14 +167,8 @@ var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`)
 
 // sqliteFile is the absolute path that a URL names.
 func sqliteFile(location string) (string, error) {
-	const forms = "write sqlite:///path/to/file.db, or sqlite:file.db for a file in the current folder"
-	name, rest, ok := strings.Cut(location, ":")
-	switch {
-	case !ok || !scheme.MatchString(name):
-		return "", fmt.Errorf("the location has no scheme: %s: %w", forms, driver.ErrInvalid)
-	case !strings.EqualFold(name, "sqlite"):
-		return "", fmt.Errorf("locations of the scheme %q are not supported: %s: %w: %w", name, forms, driver.ErrInvalid, errors.ErrUnsupported)
-	case strings.ContainsAny(rest, "?#"):
+	_, rest, _ := strings.Cut(location, ":")
+	if strings.ContainsAny(rest, "?#") {
 		return "", fmt.Errorf("an sqlite location has no query and no fragment (a ? in a file's name is written %%3F, a # %%23): %s: %w", forms, driver.ErrInvalid)
 	}
 	if path, ok := strings.CutPrefix(rest, "//"); ok {

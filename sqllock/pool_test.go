@@ -203,8 +203,8 @@ func TestNewRefuses(t *testing.T) {
 		want string
 	}{
 		{"nil pool", sqllock.New(nil, sqllock.SQLite, nil), "nil *sql.DB"},
-		{"no dialect", sqllock.New(good, 0, nil), "use sqllock.SQLite"},
-		{"unknown dialect", sqllock.New(good, 77, nil), "use sqllock.SQLite"},
+		{"no dialect", sqllock.New(good, 0, nil), "use sqllock.SQLite, sqllock.PostgreSQL or"},
+		{"unknown dialect", sqllock.New(good, 77, nil), "use sqllock.SQLite, sqllock.PostgreSQL or"},
 		{"long table", sqllock.New(good, sqllock.SQLite, &sqllock.Options{Table: strings.Repeat("x", 49)}), "48"},
 		{"NUL in the table", sqllock.New(good, sqllock.SQLite, &sqllock.Options{Table: "a\x00b"}), "NUL"},
 		{"kept table", sqllock.New(good, sqllock.SQLite, &sqllock.Options{Table: "SQLite_x"}), "sqlite_"},

@@ -15,10 +15,11 @@ import (
 type record struct {
 	name  string // with Options.Prefix
 	found bool   // the database has a row
-	rev   int64  // names this version of the row, where rows are compared before they are written
-	kind  driver.Kind
-	limit int   // of a semaphore
-	last  int64 // the largest number reserved
+
+	rev, written int64 // on a server: names this version of the row, and when it was written
+	kind         driver.Kind
+	limit        int   // of a semaphore
+	last         int64 // the largest number reserved
 	contents
 
 	changed bool

@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"regexp"
 	"slices"
@@ -35,15 +36,12 @@ func (d *Driver) CreateSchema(ctx context.Context) error {
 	})
 	if err == nil && missing {
 		err = d.retry(ctx, func() error {
-			tx, err := d.db.BeginTx(ctx, nil)
-			if err != nil {
-				return err
+			for statement := range strings.SplitSeq(d.sections["schema"].text, ";\n") {
+				if _, err := d.db.ExecContext(ctx, statement); err != nil {
+					return err
+				}
 			}
-			defer tx.Rollback()
-			if _, err := tx.ExecContext(ctx, d.sections["schema"].text); err != nil {
-				return err
-			}
-			return tx.Commit()
+			return nil
 		})
 		if err == nil {
 			_, err = d.checkTables(ctx)
@@ -59,7 +57,7 @@ func (d *Driver) CreateSchema(ctx context.Context) error {
 func (d *Driver) checkTables(ctx context.Context) (missing bool, err error) {
 	for _, word := range []string{"lock", "process", "state"} {
 		table := tables(d.opts)[word]
-		have, err := d.dialect.fields(ctx, d.db, table)
+		have, err := d.dialect.fields(ctx, d, table)
 		if err != nil {
 			return false, err
 		}
@@ -73,7 +71,36 @@ func (d *Driver) checkTables(ctx context.Context) (missing bool, err error) {
 				table, diff, driver.ErrInvalid)
 		}
 	}
+	if _, file := d.store.(*fileStore); !missing && !file { // a file has its row when it is first used
+		rows, err := d.db.QueryContext(ctx, "SELECT one FROM "+d.dialect.quote(tables(d.opts)["state"]))
+		missing = true
+		err = scanAll(rows, err, func(func(...any) error) error { missing = false; return nil })
+		return missing, err
+	}
 	return missing, nil
+}
+
+// Schema is the DDL that CreateSchema runs, for those who create tables by themselves. opts may be nil.
+func Schema(dialect Dialect, opts *Options) (string, error) {
+	o, err := opts.filled()
+	if err != nil {
+		return "", err
+	}
+	d, err := dialect.inner()
+	if err != nil {
+		return "", err
+	}
+	return d.sections(o)["schema"].text + "\n", nil
+}
+
+func scanFields(rows *sql.Rows, err error) (out []field, _ error) {
+	err = scanAll(rows, err, func(scan func(...any) error) error {
+		var f field
+		err := scan(&f.name, &f.kind, &f.notNull, &f.key)
+		out = append(out, f)
+		return err
+	})
+	return out, err
 }
 
 var column = regexp.MustCompile(`(?m)^\t(\w+) +(\w+)([^,\n-]*)`)

@@ -47,7 +47,7 @@ func (s *setup) ready(ctx context.Context) error {
 	if s.done() {
 		return nil
 	}
-	file, err := s.d.dialect.locate(ctx, s.d.db)
+	file, err := sqliteLocate(ctx, s.d.db)
 	if err != nil {
 		return err
 	}

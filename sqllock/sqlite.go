@@ -22,7 +22,6 @@ func sqliteDialect() *dialect {
 		store:  newFileStore,
 		turn:   50 * time.Millisecond,
 		clock:  machineClock,
-		locate: sqliteLocate,
 		fault:  sqliteFault,
 		fields: sqliteFields,
 	}
@@ -49,21 +48,9 @@ func sqliteLocate(ctx context.Context, db *sql.DB) (string, error) {
 	return file.String, nil
 }
 
-func sqliteFields(ctx context.Context, q querier, table string) ([]field, error) {
-	rows, err := q.QueryContext(ctx, `SELECT name, type, "notnull", pk FROM pragma_table_info(?) ORDER BY name`, table)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var out []field
-	for rows.Next() {
-		var f field
-		if err := rows.Scan(&f.name, &f.kind, &f.notNull, &f.key); err != nil {
-			return nil, err
-		}
-		out = append(out, f)
-	}
-	return out, rows.Err()
+func sqliteFields(ctx context.Context, d *Driver, table string) ([]field, error) {
+	rows, err := d.db.QueryContext(ctx, `SELECT name, type, "notnull", pk FROM pragma_table_info(?) ORDER BY name`, table)
+	return scanFields(rows, err)
 }
 
 // The primary result codes of SQLite that mean something here (https://www.sqlite.org/rescode.html).

@@ -261,7 +261,7 @@ func (w *waker) lookAll(v *view, whole bool) {
 	for _, p := range places {
 		names[w.d.stored(p.r.Name)] = true
 	}
-	seen, err := w.d.see(w.d.ctx, "wait", slices.Collect(maps.Keys(names)))
+	seen, err := w.d.see(w.d.ctx, "wait", slices.Collect(maps.Keys(names)), whole)
 	if err != nil {
 		return // the next look sees the same
 	}

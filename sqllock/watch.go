@@ -17,7 +17,7 @@ type watch struct {
 // process died is noticed within about a second.
 func (d *Driver) Watch(ctx context.Context, name string) (<-chan struct{}, error) {
 	t := &watch{name: d.stored(name), ticks: make(chan struct{}, 1)}
-	seen, err := d.see(ctx, "watch", []string{t.name})
+	seen, err := d.see(ctx, "watch", []string{t.name}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (w *waker) lookAtWatches(v *view) {
 	if len(names) == 0 {
 		return
 	}
-	seen, err := w.d.see(w.d.ctx, "watch", names)
+	seen, err := w.d.see(w.d.ctx, "watch", names, false)
 	if err != nil {
 		return
 	}

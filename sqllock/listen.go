@@ -1,0 +1,241 @@
+package sqllock
+
+import (
+	"context"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// listener is the one connection on which a driver that waits in PostgreSQL is told of its calls (LISTEN/NOTIFY). Where
+// that does not work the driver polls, and says why: see [Driver.Waiting].
+type listener struct {
+	s    *serverStore
+	news chan struct{}
+	quit context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu   sync.Mutex
+	live bool
+	anew bool   // live since the waker has last looked
+	why  string // it is not live
+}
+
+const (
+	listenAgain  = time.Second     // after a lost connection
+	listenLater  = time.Minute     // where it cannot work
+	probeAnswers = 2 * time.Second // what the driver tells itself arrives within that, or never
+	pollRoom     = 3               // connections that a pool must allow, for one of them to listen
+)
+
+func (l *listener) start() {
+	if l.quit != nil {
+		return
+	}
+	l.news = make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(l.s.d.ctx)
+	l.quit = cancel
+	l.wg.Go(func() { l.work(ctx) })
+}
+
+func (l *listener) stop() {
+	if l.quit != nil {
+		l.quit()
+		l.wg.Wait()
+		l.quit, l.news = nil, nil
+	}
+}
+
+func (l *listener) isLive() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.live
+}
+
+// isNew reports, once, that the listener has become live.
+func (l *listener) isNew() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	anew := l.anew
+	l.anew = false
+	return anew
+}
+
+func (l *listener) set(live bool, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.anew = l.anew || live && !l.live
+	l.live, l.why = live, why
+}
+
+func (l *listener) ring() {
+	select {
+	case l.news <- struct{}{}:
+	default:
+	}
+}
+
+var (
+	errNoPgx  = errors.New("the pool's driver is not pgx")
+	errNoRoom = fmt.Errorf("the pool allows less than %d connections", pollRoom)
+	errPooler = errors.New("notifications do not arrive: there is a pooler between, or a replica")
+)
+
+func (l *listener) work(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := l.listen(ctx)
+		pause := listenAgain
+		if errors.Is(err, errNoPgx) || errors.Is(err, errNoRoom) || errors.Is(err, errPooler) {
+			pause = listenLater
+		}
+		l.set(false, l.s.d.wrap("listen", err).Error())
+		l.ring()
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+	}
+	l.set(false, "nobody waits")
+}
+
+func channelOf(process string) string { return "pawl_" + process }
+
+// listen takes a connection and hears on it until it is lost. The connection does not go back to the pool.
+func (l *listener) listen(ctx context.Context) error {
+	d := l.s.d
+	if n := d.db.Stats().MaxOpenConnections; n > 0 && n < pollRoom {
+		return errNoRoom
+	}
+	first, cancel := context.WithTimeout(ctx, longestStatement)
+	defer cancel()
+	conn, err := d.db.Conn(first)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var cause error
+	conn.Raw(func(inner any) error {
+		c, ok := inner.(interface{ Conn() *pgx.Conn })
+		if !ok {
+			cause = errNoPgx
+			return nil
+		}
+		cause = l.hear(ctx, first, c.Conn())
+		return sqldriver.ErrBadConn
+	})
+	return cause
+}
+
+func (l *listener) hear(ctx, first context.Context, conn *pgx.Conn) error {
+	d := l.s.d
+	defer func() { // no session of the caller's pool may go on listening
+		bounded, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		conn.Close(bounded)
+	}()
+	channel := channelOf(d.process)
+	if _, err := conn.Exec(first, `LISTEN "`+channel+`"`, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
+	// Does it arrive? Behind a pooler, another session may be listening.
+	if _, err := d.db.ExecContext(first, "SELECT pg_notify($1, $2)", channel, probe); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, probeAnswers)
+	defer cancel()
+	for heard := ""; heard != probe; {
+		n, err := conn.WaitForNotification(bounded)
+		if err != nil {
+			if ctx.Err() == nil && bounded.Err() != nil {
+				return errPooler
+			}
+			return err
+		}
+		heard = n.Payload
+	}
+	l.set(true, "")
+	l.ring()
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		d.waker.heard(n.Payload)
+	}
+}
+
+// probe is what a driver tells itself. No hold has such an ID.
+const probe = "?"
+
+// payload says who is called, for as long as that fits. Calls for later, and too many, are found by a look.
+func payload(calls []call, now int64) string {
+	var ids []string
+	for _, c := range calls {
+		if c.at > now {
+			return probe
+		}
+		ids = append(ids, c.id)
+	}
+	const most = 7000
+	if all := strings.Join(ids, " "); len(all) <= most {
+		return all
+	}
+	return probe
+}
+
+// heard passes on what another process told.
+func (w *waker) heard(payload string) {
+	if payload == probe {
+		w.look()
+		return
+	}
+	for id := range strings.FieldsSeq(payload) {
+		if p := w.place(id); p != nil {
+			p.tell()
+		}
+	}
+}
+
+// called tells the places of this very driver.
+func (w *waker) called(calls []call, now int64) {
+	for _, c := range calls {
+		if p := w.place(c.id); c.process == w.d.process && p != nil {
+			if c.at > now {
+				w.look()
+			} else {
+				p.call(c.at)
+			}
+		}
+	}
+}
+
+func (w *waker) place(id string) *place {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.places[id]
+}
+
+// Waiting says how the driver learns that a place may come: "polling", with the reason if it could be told, or
+// "notifications". It is for people, and means something only while places wait.
+func (d *Driver) Waiting() string {
+	s, ok := d.store.(*serverStore)
+	if !ok {
+		return "notifications"
+	}
+	s.listener.mu.Lock()
+	defer s.listener.mu.Unlock()
+	switch {
+	case s.listener.live:
+		return "notifications"
+	case s.listener.why != "":
+		return "polling: " + s.listener.why
+	}
+	return "polling"
+}

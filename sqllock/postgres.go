@@ -1,0 +1,175 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+)
+
+//go:embed postgres.sql
+var postgresText string
+
+func postgresDialect() *dialect {
+	return &dialect{
+		text:   postgresText,
+		quote:  sqliteQuote,
+		store:  newServerStore(func(d *Driver) wire { return postgres{d} }),
+		turn:   100 * time.Millisecond,
+		fault:  postgresFault,
+		fields: postgresFields,
+	}
+}
+
+type postgres struct{ d *Driver }
+
+func (postgres) listens() bool { return true }
+
+func (p postgres) query(ctx context.Context, statement string, args ...any) (*sql.Rows, error) {
+	return p.d.db.QueryContext(ctx, p.d.sections[statement].text, args...)
+}
+
+func (p postgres) exec(ctx context.Context, statement string, args ...any) error {
+	_, err := p.d.db.ExecContext(ctx, p.d.sections[statement].text, args...)
+	return err
+}
+
+func asJSON(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil { // strings and numbers always can be marshalled
+		panic(err)
+	}
+	return string(text)
+}
+
+func (p postgres) load(ctx context.Context, keys [][]byte) (*sql.Rows, error) {
+	list := make([]string, len(keys))
+	for i, k := range keys {
+		list[i] = hex.EncodeToString(k)
+	}
+	return p.query(ctx, "load", asJSON(list))
+}
+
+func (p postgres) page(ctx context.Context, from, end, cursor []byte, n int) (*sql.Rows, error) {
+	return p.query(ctx, "page", hex.EncodeToString(from), hex.EncodeToString(cursor), hex.EncodeToString(end), n)
+}
+
+func (p postgres) save(ctx context.Context, ws []write) (map[string]bool, error) {
+	type row struct {
+		K       string `json:"k"`
+		Name    string `json:"name"`
+		Was     int64  `json:"was"`
+		Rev     int64  `json:"rev"`
+		Kind    uint8  `json:"kind"`
+		Lim     int    `json:"lim"`
+		Last    int64  `json:"last"`
+		Until   int64  `json:"until"`
+		Changed int64  `json:"changed"`
+		State   string `json:"state"`
+	}
+	type notice struct {
+		K string `json:"k"`
+		C string `json:"c"`
+		P string `json:"p"`
+	}
+	rows, notices := make([]row, len(ws)), []notice{}
+	for i, w := range ws {
+		k := hex.EncodeToString(w.key)
+		rows[i] = row{k, hex.EncodeToString(w.name), w.was, w.rev, uint8(w.kind), w.limit, w.last, w.until, w.changed, w.state}
+		by := make(map[string][]call)
+		for _, c := range w.calls {
+			if c.process != p.d.process {
+				by[c.process] = append(by[c.process], c)
+			}
+		}
+		for process, calls := range by {
+			notices = append(notices, notice{k, channelOf(process), payload(calls, w.changed)})
+		}
+	}
+	written := make(map[string]bool)
+	out, err := p.query(ctx, "save", asJSON(rows), asJSON(notices))
+	err = scanAll(out, err, func(scan func(...any) error) error {
+		var k []byte
+		var n int
+		err := scan(&k, &n)
+		written[string(k)] = true
+		return err
+	})
+	return written, err
+}
+
+func (p postgres) living(ctx context.Context, processes []string) (*sql.Rows, error) {
+	return p.query(ctx, "living", asJSON(processes))
+}
+
+func (p postgres) beat(ctx context.Context) error {
+	return p.exec(ctx, "beat", p.d.process, processLives.Microseconds())
+}
+
+func (p postgres) bury(ctx context.Context, floor int64, dead []write) error {
+	if len(dead) > 0 {
+		type row struct {
+			K   string `json:"k"`
+			Rev int64  `json:"rev"`
+		}
+		var rows []row
+		for _, w := range dead {
+			rows = append(rows, row{hex.EncodeToString(w.key), w.was})
+		}
+		if err := p.exec(ctx, "floor", floor); err != nil {
+			return err
+		}
+		if err := p.exec(ctx, "sweep", asJSON(rows)); err != nil {
+			return err
+		}
+	}
+	return p.exec(ctx, "sweep_process", restsFor.Microseconds())
+}
+
+func postgresFields(ctx context.Context, d *Driver, table string) ([]field, error) {
+	rows, err := d.db.QueryContext(ctx, d.sections["fields"].text, d.dialect.quote(table))
+	return scanFields(rows, err)
+}
+
+// postgresFault tells errors apart by SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html), which
+// both pgx and lib/pq report.
+func postgresFault(err error) fault {
+	var e interface{ SQLState() string }
+	if !errors.As(err, &e) {
+		return fault{}
+	}
+	code := e.SQLState()
+	f := fault{undone: !strings.HasPrefix(code, "57P") && !strings.HasPrefix(code, "08") && code != "40003"}
+	switch code {
+	case "40001", "40P01", "55P03": // serialization, deadlock, lock not available
+		f.again = true
+		f.hint = "others change the same rows all the time"
+	case "23505", "42P07", "42710": // somebody creates the tables at the same moment
+		f.again = strings.Contains(err.Error(), "pg_") || code != "23505"
+	case "42P01":
+		f.hint = "its tables are missing: call CreateSchema once"
+	case "42703", "42804", "22P02":
+		f.hint = "its tables do not fit: CreateSchema says how"
+	case "42501":
+		f.hint = "this user lacks a right: it needs SELECT, INSERT, UPDATE and DELETE on the three tables, and to create them CREATE on the schema"
+	case "25006":
+		f.hint = "the server or the session is read-only: connect to the primary"
+	case "53300":
+		f.hint = "the server has no connection left: raise max_connections, or make pools smaller"
+	case "53100", "53200":
+		f.hint = "the server is out of disk space or memory"
+	case "28P01", "28000":
+		f.hint = "the server refuses user or password"
+	case "3D000":
+		f.hint = "there is no such database: create it first"
+	case "57014":
+		f.hint = "the statement was cancelled: statement_timeout may be shorter than the server needs"
+	case "42601":
+		f.hint = "the server does not understand the statement: is it PostgreSQL 10 or later?"
+	}
+	return f
+}

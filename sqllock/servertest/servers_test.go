@@ -1,0 +1,103 @@
+// Package servertest tests sqllock on real database servers.
+package servertest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/drivertest"
+	"github.com/pawl-lock/pawl/sqllock"
+	"github.com/pawl-lock/pawl/sqllock/sqltest"
+)
+
+var everyKind = []driver.Kind{driver.Exclusive, driver.Fair, driver.Read, driver.Write, driver.Permits, driver.Leader, driver.Once}
+
+// product is a server that the tests run on.
+type product struct {
+	*sqltest.Server
+	dialect sqllock.Dialect
+}
+
+func mariadb(t testing.TB, args ...string) product {
+	t.Helper()
+	return product{sqltest.StartMariaDB(t, args...), sqllock.MySQL}
+}
+
+func postgres(t testing.TB, args ...string) product {
+	t.Helper()
+	return product{sqltest.StartPostgres(t, args...), sqllock.PostgreSQL}
+}
+
+// on runs a test on each product, with a server of its own.
+func on(t *testing.T, f func(t *testing.T, s product)) {
+	t.Helper()
+	for name, start := range map[string]func(testing.TB, ...string) product{"MariaDB": mariadb, "PostgreSQL": postgres} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, start(t))
+		})
+	}
+}
+
+// open makes a driver with a pool of its own, as another process would have it.
+func (s product) open(t testing.TB) *sqllock.Driver {
+	t.Helper()
+	d, err := sqllock.Open(context.Background(), s.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// exec runs a statement as the tests' own.
+func (s product) exec(t testing.TB, statement string, args ...any) {
+	t.Helper()
+	db, err := sql.Open(s.Driver, s.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(statement, args...); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+func (s product) secrets() []string {
+	u, _ := url.Parse(s.URL)
+	password, _ := u.User.Password()
+	return []string{password, s.URL, s.DSN}
+}
+
+func TestConformance(t *testing.T) {
+	on(t, func(t *testing.T, s product) {
+		s.open(t)
+		drivertest.Run(t, drivertest.Harness{
+			Open:        func(t testing.TB) driver.Driver { return s.open(t) },
+			Kinds:       everyKind,
+			WriterFirst: true,
+			Delete: func(t testing.TB, name string) {
+				quoted := fmt.Sprintf("X'%x'", name)
+				if s.dialect == sqllock.PostgreSQL {
+					quoted = fmt.Sprintf(`'\x%x'::bytea`, name)
+				}
+				s.exec(t, "DELETE FROM pawl_lock WHERE name = "+quoted)
+			},
+			Secrets: s.secrets(),
+			Stall: func(t testing.TB) func() {
+				s.Stop()
+				var once atomic.Bool
+				return func() {
+					if once.CompareAndSwap(false, true) {
+						s.Cont()
+					}
+				}
+			},
+		})
+	})
+}
