@@ -52,9 +52,7 @@ var electionCases = []Case{
 						stops[k].Add(1)
 						return nil
 					})
-					if !errors.Is(err, context.Canceled) {
-						c.errorf("Run: got %v, want what ended it", err)
-					}
+					c.endsWith("Run", err, context.Canceled)
 				})
 			}
 			led := func() (int, int) {

@@ -48,7 +48,8 @@ type Harness struct {
 	Together int
 
 	// Freeze, if not nil, makes the server take requests and answer none until resume is called, and Kill ends it, until
-	// restart. Whether it keeps its data over that is its own affair. The cases that use them run alone, at the end.
+	// restart. Either is always called, perhaps twice: the second time it does nothing. Whether the server keeps its data
+	// over a restart is its own affair. The cases that use them run alone, at the end.
 	Freeze func(t testing.TB) (resume func())
 	Kill   func(t testing.TB) (restart func())
 }

@@ -102,9 +102,7 @@ func (c *run) ticks() bool {
 				r.ended = r.lease.Err() == nil
 				return nil
 			})
-			if !errors.Is(err, context.Canceled) {
-				c.errorf("Run: got %v, want what ended it", err)
-			}
+			c.endsWith("Run", err, context.Canceled)
 		})
 	}
 	lostOne := func() bool {

@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/pawl-lock/pawl/clienttest"
@@ -20,7 +21,7 @@ func TestClient(t *testing.T) {
 		},
 		Kill: func(testing.TB) func() {
 			s.Kill()
-			return s.Restart
+			return sync.OnceFunc(s.Restart)
 		},
 	})
 }
