@@ -1,9 +1,10 @@
 #!/bin/sh
 # Installs the Debian packages that the tests start servers from. Does nothing if they are there.
 set -eu
+packages='redis-server mariadb-server postgresql etcd-server etcd-client zookeeper libcurator-recipes-java python3-kazoo default-jdk-headless'
 missing=
-for need in redis-server:redis-server; do
-	command -v "${need%%:*}" >/dev/null 2>&1 || missing="$missing ${need#*:}"
+for p in $packages; do
+	[ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing="$missing $p"
 done
 [ -z "$missing" ] && exit 0
 sudo=
