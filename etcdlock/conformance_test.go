@@ -1,61 +1,13 @@
 package etcdlock_test
 
 import (
-	"context"
-	"strings"
 	"testing"
-	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/pawl-lock/pawl/driver"
 	"github.com/pawl-lock/pawl/drivertest"
-	"github.com/pawl-lock/pawl/etcdlock"
 	"github.com/pawl-lock/pawl/etcdlock/etcdtest"
 )
 
-var everyKind = []driver.Kind{driver.Exclusive, driver.Fair, driver.Read, driver.Write, driver.Permits, driver.Leader, driver.Once}
-
+// The suite on three members and on etcd 3.4 is in the folder tests.
 func TestConformance(t *testing.T) {
-	c := etcdtest.Start(t, etcdtest.Options{})
-	raw := c.Client()
-	drivertest.Run(t, drivertest.Harness{
-		Open:        func(t testing.TB) driver.Driver { return open(t, c.URL, nil) },
-		Kinds:       everyKind,
-		MinTTL:      2 * time.Second, // the least that etcd grants with its default election timeout
-		WriterFirst: true,
-		Lost:        true,
-		Delete: func(t testing.TB, name string) {
-			resp, err := raw.Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-			if err != nil {
-				t.Fatal(err)
-			}
-			n := 0
-			for _, kv := range resp.Kvs {
-				if strings.Contains(string(kv.Key), name) {
-					n++
-					if _, err := raw.Delete(t.Context(), string(kv.Key)); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			if n == 0 {
-				t.Fatalf("nothing to delete of %q", name)
-			}
-		},
-		Stall: func(testing.TB) func() {
-			c.Members[0].Stop()
-			return c.Members[0].Cont
-		},
-	})
-}
-
-func open(t testing.TB, url string, opts *etcdlock.Options) *etcdlock.Driver {
-	t.Helper()
-	d, err := etcdlock.Open(context.Background(), url, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
-	return d
+	drivertest.Run(t, etcdtest.Harness(etcdtest.Start(t, etcdtest.Options{}), nil))
 }

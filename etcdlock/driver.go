@@ -44,6 +44,7 @@ type Driver struct {
 	end     context.CancelFunc
 	wake    chan struct{} // capacity 1: tend has something to do
 	wg      sync.WaitGroup
+	notes   notes
 
 	mu       sync.Mutex
 	closed   bool

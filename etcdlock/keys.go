@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
@@ -69,11 +70,32 @@ type record struct {
 }
 
 func (r record) text() string {
-	b, err := json.Marshal(r)
-	if err != nil {
-		panic("etcdlock: " + err.Error()) // strings and numbers always marshal
-	}
+	b, _ := json.Marshal(r) // strings and numbers always marshal
 	return string(b)
+}
+
+// notes makes records fast: all but the ID is mostly the same as the last time.
+type notes struct {
+	last atomic.Pointer[note]
+}
+
+type note struct {
+	r    record // without an ID
+	rest string
+}
+
+func (n *notes) text(r record) string {
+	id := r.ID
+	if strings.ContainsAny(id, "\"\\<>&") {
+		return r.text()
+	}
+	r.ID = ""
+	l := n.last.Load()
+	if l == nil || l.r != r {
+		l = &note{r, strings.TrimPrefix(r.text(), `{"id":""`)}
+		n.last.Store(l)
+	}
+	return `{"id":"` + id + `"` + l.rest
 }
 
 // formOf is the form of the keys of a kind that has not the plain one.
@@ -102,10 +124,10 @@ func tail(h driver.Hold, limit int, peer bool) string {
 	if f == formPermit {
 		return fmt.Sprintf("/%c%d.%d.%s", f, limit, h.Permits, h.ID)
 	}
-	return fmt.Sprintf("/%c%s", f, h.ID)
+	return "/" + string(f) + h.ID
 }
 
-func plainKey(base string, lease int64) string { return fmt.Sprintf("%s/%x", base, lease) }
+func plainKey(base string, lease int64) string { return base + "/" + strconv.FormatInt(lease, 16) }
 
 // parse reads a key under base. It answers false for one that is no contender's.
 func parse(base string, kv *mvccpb.KeyValue) (contender, bool) {

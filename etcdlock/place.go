@@ -59,8 +59,8 @@ func newPlace(d *Driver, r driver.Request) *place {
 	p.r.Value = bytes.Clone(r.Value)
 	p.value = string(p.r.Value)
 	if r.Kind != driver.Leader {
-		p.value = record{ID: r.ID, Kind: r.Kind.String(), Label: r.Who.Label, Host: r.Who.Host, Note: r.Who.Note, PID: r.Who.PID,
-			Peer: p.peer()}.text()
+		p.value = d.notes.text(record{ID: r.ID, Kind: r.Kind.String(), Label: r.Who.Label, Host: r.Who.Host, Note: r.Who.Note,
+			PID: r.Who.PID, Peer: p.peer()})
 	}
 	return p
 }
@@ -218,12 +218,16 @@ func (p *place) sit(ctx context.Context) (*session, int64, error) {
 		return nil, 0, errAgain
 	}
 	p.sess, p.attn, p.loose = s, s, false
-	p.seat = plainKey(p.base, s.lease) + tail(p.r.Hold, p.r.Limit, p.peer())
+	p.seat = plainKey(p.base, s.lease)
+	plain := false
 	if p.r.Kind == driver.Exclusive || p.r.Kind == driver.Fair {
 		if id, taken := s.seats[p.base]; !taken || id == p.r.ID {
 			s.seats[p.base] = p.r.ID
-			p.seat = plainKey(p.base, s.lease)
+			plain = true
 		}
+	}
+	if !plain {
+		p.seat += tail(p.r.Hold, p.r.Limit, p.peer())
 	}
 	s.places[p] = struct{}{}
 	d.places[p.r.ID] = p

@@ -25,6 +25,7 @@ type Options struct {
 	Members int      // 0: one
 	Debian  bool     // the server of Debian's package etcd-server, version 3.4
 	Args    []string // added to each member's command line
+	Durable bool     // sync each write to the disk, as a cluster in use does; tests that only kill processes need not
 }
 
 // Cluster is a running cluster. Its methods fail the test when they cannot do their work. They are for one goroutine.
@@ -91,7 +92,7 @@ func start(t testing.TB, bin string, o Options) (*Cluster, error) {
 	}
 	c.URL = "etcd://" + strings.Join(clients, ",")
 	for _, m := range c.Members {
-		if m.Dir, err = os.MkdirTemp("", "etcd"); err != nil {
+		if m.Dir, err = os.MkdirTemp(disk(o), "etcd"); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
@@ -105,7 +106,7 @@ func start(t testing.TB, bin string, o Options) (*Cluster, error) {
 			"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
 			"--initial-cluster", strings.Join(all, ","), "--initial-cluster-state", "new", "--initial-cluster-token", t.Name(),
 			"--log-level", "error"}
-		if !o.Debian {
+		if !o.Debian && !o.Durable {
 			// What a killed process has written is in the system's cache all the same.
 			m.args = append(m.args, "--unsafe-no-fsync")
 		}
@@ -121,6 +122,14 @@ func start(t testing.TB, bin string, o Options) (*Cluster, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// disk is where a cluster keeps its data: in memory where there is such a place, since etcd waits for each write.
+func disk(o Options) string {
+	if st, err := os.Stat("/dev/shm"); err == nil && st.IsDir() && !o.Durable {
+		return "/dev/shm"
+	}
+	return ""
 }
 
 // freeAddrs finds some ports that nobody has.

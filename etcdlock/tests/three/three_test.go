@@ -1,0 +1,13 @@
+// Package three runs the conformance suite on a cluster of three members.
+package three
+
+import (
+	"testing"
+
+	"github.com/pawl-lock/pawl/drivertest"
+	"github.com/pawl-lock/pawl/etcdlock/etcdtest"
+)
+
+func TestConformance(t *testing.T) {
+	drivertest.Run(t, etcdtest.Harness(etcdtest.Start(t, etcdtest.Options{Members: 3}), nil))
+}
