@@ -32,12 +32,12 @@ CREATE TABLE IF NOT EXISTS {state} (
 INSERT IGNORE INTO {state} (one, version, floor) VALUES (1, 2, 0);
 
 -- name: load
-SELECT s.version, s.floor, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
+SELECT IF(@@autocommit, s.version, 0), s.floor, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
 	l.name, l.rev, l.kind, l.lim, l.last, l.changed, l.state
 FROM {state} AS s LEFT JOIN {lock} AS l ON l.k IN (<keys>) WHERE s.one = 1;
 
 -- name: page
-SELECT s.version, s.floor, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
+SELECT IF(@@autocommit, s.version, 0), s.floor, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
 	l.name, l.rev, l.kind, l.lim, l.last, l.changed, l.state
 FROM {state} AS s LEFT JOIN (
 	SELECT * FROM {lock} WHERE k >= <from> AND k > <cursor> AND <below> ORDER BY k LIMIT <n>

@@ -83,17 +83,21 @@ func (d *Driver) await(ctx context.Context, what string, o *op, timeout <-chan t
 	}
 	withdrawn, refused := d.queue.withdraw(o)
 	if withdrawn {
-		if refused != nil {
-			return nil, d.wrap(what, fmt.Errorf("%w: %w: %w", driver.ErrNotDone, cause, refused))
+		cause = fmt.Errorf("%w: %w", driver.ErrNotDone, cause)
+	} else {
+		select {
+		case <-o.done:
+			return nil, d.answer(what, o.err)
+		default:
 		}
-		return nil, d.wrap(what, fmt.Errorf("%w: %w", driver.ErrNotDone, cause))
 	}
-	select {
-	case <-o.done:
-		return nil, d.answer(what, o.err)
-	default:
-		return o, d.wrap(what, cause)
+	if refused != nil {
+		cause = fmt.Errorf("%w: %w", cause, refused)
 	}
+	if withdrawn {
+		o = nil
+	}
+	return o, d.wrap(what, cause)
 }
 
 func (d *Driver) answer(what string, err error) error {
@@ -118,7 +122,7 @@ func (q *queue) post(o *op) bool {
 	return true
 }
 
-// withdraw takes a request out, unless it is running or has run. refused is why it had to wait.
+// withdraw takes a request out, unless it is running or has run. refused is why requests have to wait.
 func (q *queue) withdraw(o *op) (ok bool, refused error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -128,7 +132,7 @@ func (q *queue) withdraw(o *op) (ok bool, refused error) {
 			return true, q.refused
 		}
 	}
-	return false, nil
+	return false, q.refused
 }
 
 // close refuses new requests. Those who wait see the end of Driver.ctx.
@@ -161,7 +165,6 @@ func (q *queue) refuse(err error) {
 func (q *queue) take() []*op {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.refused = nil
 	n := min(len(q.pending), largestBatch)
 	ops := q.pending[:n:n]
 	q.pending = q.pending[n:]
@@ -176,6 +179,7 @@ func (q *queue) work() {
 
 // answer ends requests. err is for all of them; without one, each has its own answer.
 func (q *queue) answer(ops []*op, err error) {
+	q.refuse(nil)
 	for _, o := range ops {
 		if err != nil {
 			o.err = err

@@ -280,6 +280,9 @@ func (s *serverStore) scan(out *sight, rows *sql.Rows, err error) error {
 			return err
 		}
 		out.wall = out.now
+		if version == 0 {
+			return fmt.Errorf("the pool's sessions have autocommit off, so that nothing is committed: leave it on: %w", driver.ErrInvalid)
+		}
 		if version != layout {
 			return errLayout(version)
 		}

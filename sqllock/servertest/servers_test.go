@@ -68,6 +68,14 @@ func (s product) exec(t testing.TB, statement string, args ...any) {
 	}
 }
 
+// blob is bytes in SQL text.
+func (s product) blob(b string) string {
+	if s.dialect == sqllock.PostgreSQL {
+		return fmt.Sprintf(`'\x%x'::bytea`, b)
+	}
+	return fmt.Sprintf("X'%x'", b)
+}
+
 func (s product) secrets() []string {
 	u, _ := url.Parse(s.URL)
 	password, _ := u.User.Password()
@@ -82,11 +90,7 @@ func TestConformance(t *testing.T) {
 			Kinds:       everyKind,
 			WriterFirst: true,
 			Delete: func(t testing.TB, name string) {
-				quoted := fmt.Sprintf("X'%x'", name)
-				if s.dialect == sqllock.PostgreSQL {
-					quoted = fmt.Sprintf(`'\x%x'::bytea`, name)
-				}
-				s.exec(t, "DELETE FROM pawl_lock WHERE name = "+quoted)
+				s.exec(t, "DELETE FROM pawl_lock WHERE name = "+s.blob(name))
 			},
 			Secrets: s.secrets(),
 			Stall: func(t testing.TB) func() {
