@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/pawl-lock/pawl/driver"
 )
 
@@ -64,7 +66,28 @@ func (d *Driver) hint(err error) string {
 	if d.dialect == nil {
 		return ""
 	}
-	return d.dialect.fault(err).hint
+	if hint := d.dialect.fault(err).hint; hint != "" {
+		return hint
+	}
+	if is := databaseOf(err); is != 0 && is != d.kind {
+		return fmt.Sprintf("this is not a database of that kind: New wants sqllock.%v as its Dialect", is)
+	}
+	return ""
+}
+
+// databaseOf is what kind of database an error comes from; 0: unknown.
+func databaseOf(err error) Dialect {
+	var m *mysql.MySQLError
+	var p interface{ SQLState() string }
+	switch {
+	case errors.As(err, &m):
+		return MySQL
+	case errors.As(err, &p):
+		return PostgreSQL
+	case sqliteCode(err) != 0:
+		return SQLite
+	}
+	return 0
 }
 
 // retry repeats f, in which nothing may have been done yet, while the database answers that another writer is in the way.
