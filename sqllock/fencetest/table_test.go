@@ -31,6 +31,11 @@ func TestMariaDB(t *testing.T) {
 	}
 	d.rules(t)
 	t.Run("overtaken", func(t *testing.T) { overtaken(t, d, sql.LevelDefault) })
+	t.Run("rights", func(t *testing.T) {
+		d.exec(t, "CREATE USER shop@'%' IDENTIFIED BY 'x'")
+		d.rights(t, "pawl.marks", "shop@'%'", "shop:x@tcp("+d.server.Addr+")/pawl")
+	})
+	t.Run("frozen", d.frozen)
 	t.Run("crash", d.crash)
 }
 
@@ -42,6 +47,11 @@ func TestPostgres(t *testing.T) {
 	}
 	d.rules(t)
 	t.Run("overtaken", func(t *testing.T) { overtaken(t, d, sql.LevelRepeatableRead) })
+	t.Run("rights", func(t *testing.T) {
+		d.exec(t, "CREATE ROLE shop LOGIN PASSWORD 'x'")
+		d.rights(t, "public.marks", "shop", "postgres://shop:x@"+d.server.Addr+"/postgres?sslmode=disable")
+	})
+	t.Run("frozen", d.frozen)
 	t.Run("crash", d.crash)
 }
 
@@ -281,5 +291,51 @@ func (d *database) errors(t *testing.T) {
 		if err := claim(d.Table, &sql.TxOptions{ReadOnly: true}, nil); err == nil || errors.Is(err, fence.ErrStale) {
 			t.Errorf("a read-only transaction: got %v", err)
 		}
+	}
+}
+
+// rights: SELECT, INSERT and UPDATE on a table with a name of its own are enough, and less is told.
+func (d *database) rights(t *testing.T, table, user, dsn string) {
+	tb := fence.Table{Dialect: d.Dialect, Name: table}
+	create, err := tb.CreateTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.exec(t, create)
+	d.exec(t, "GRANT SELECT, INSERT ON "+table+" TO "+user)
+	db, err := sql.Open(d.server.Driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	shop := &database{DB: db, Table: tb}
+	claim := func(token int64) error {
+		return shop.claimed(t.Context(), sql.LevelDefault, "r", hold("a", token), false, func(*sql.Tx) error { return nil })
+	}
+	if err := claim(5); err == nil || errors.Is(err, fence.ErrStale) || !strings.Contains(strings.ToLower(err.Error()), "denied") {
+		t.Errorf("without UPDATE: got %v", err)
+	}
+	d.exec(t, "GRANT UPDATE ON "+table+" TO "+user)
+	if err := claim(5); err != nil {
+		t.Errorf("token 5: got %v, want nil", err)
+	}
+	if err := claim(4); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("token 4: got %v, want ErrStale", err)
+	}
+}
+
+// frozen: a claim on a server that answers nothing ends with its context.
+func (d *database) frozen(t *testing.T) {
+	if err := d.PingContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tx := d.begin(t, sql.LevelDefault)
+	d.server.Stop()
+	defer d.server.Cont()
+	short, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	began := time.Now()
+	if err := d.Claim(short, tx, "frozen", hold("a", 1)); err == nil || errors.Is(err, fence.ErrStale) || time.Since(began) > 10*time.Second {
+		t.Errorf("got %v after %v", err, time.Since(began))
 	}
 }
