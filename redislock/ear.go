@@ -40,8 +40,8 @@ type sub struct {
 type listener interface{ heard() }
 
 const (
-	linger      = 2 * time.Second // an unused subscription is kept this long, for the next to wait for the same name
-	subscribing = 2 * time.Second // how long a place waits for its subscription before it looks now and then instead
+	linger      = 2 * time.Second        // an unused subscription is kept this long, for the next to wait for the same name
+	subscribing = 500 * time.Millisecond // how long a place waits for its subscription before it looks now and then instead
 	listenLimit = 5 * time.Second
 	barred      = 10 * time.Second // before a server that refused to let us subscribe is asked again
 )
@@ -153,9 +153,7 @@ func (e *ear) listen() {
 	defer e.wg.Done()
 	pause := 20 * time.Millisecond
 	for again := false; ; again = true {
-		start := time.Now()
-		e.connection(again)
-		if time.Since(start) > 10*time.Second {
+		if e.connection(again) {
 			pause = 20 * time.Millisecond
 		}
 		wait := pause/2 + rand.N(pause)
@@ -175,14 +173,14 @@ func (e *ear) listen() {
 	}
 }
 
-// connection makes one connection and serves it until it is lost.
-func (e *ear) connection(again bool) {
+// connection makes one connection and serves it until it is lost. It answers whether it was of any use.
+func (e *ear) connection(again bool) (useful bool) {
 	conn := e.dedicate()
 	defer conn.cut()
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
-		return
+		return false
 	}
 	e.conn = &conn
 	select {
@@ -205,8 +203,9 @@ func (e *ear) connection(again bool) {
 	for {
 		idle, ok := e.settle(conn)
 		if !ok {
-			return
+			return useful
 		}
+		useful = true
 		if again {
 			again = false
 			e.all()
@@ -218,16 +217,16 @@ func (e *ear) connection(again bool) {
 		case <-e.kick:
 		case <-sweep.C:
 		case <-lost:
-			return
+			return useful
 		case <-e.done:
-			return
+			return useful
 		}
 	}
 }
 
 // settle subscribes to what is wanted and not there, and ends what was idle for long. It answers when to look for idle ones
 // again (0: there are none), and false when the connection is of no use.
-func (e *ear) settle(conn rueidis.DedicatedClient) (time.Duration, bool) {
+func (e *ear) settle(conn dedicated) (time.Duration, bool) {
 	var add, drop []string
 	next := time.Duration(0)
 	now := time.Now()

@@ -543,3 +543,92 @@ func settled() int {
 	time.Sleep(20 * time.Millisecond)
 	return runtime.NumGoroutine()
 }
+
+// Connections die all the time: no two holders at once, tokens rise, and everybody gets on.
+func TestConnectionsKilled(t *testing.T) {
+	t.Parallel()
+	s, raw := start(t)
+	kinds := []driver.Kind{driver.Exclusive, driver.Fair, driver.Write, driver.Permits, driver.Leader}
+	ds := make([]*redislock.Driver, 3*len(kinds))
+	for i := range ds {
+		d := redislock.New(connect(t, s), nil)
+		t.Cleanup(func() { d.Close() })
+		ds[i] = d
+	}
+	stop := make(chan struct{})
+	var killer, wg sync.WaitGroup
+	killer.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			// SKIPME is the default, so the killer's own connection lives.
+			raw.Do(context.Background(), raw.B().Arbitrary("CLIENT", "KILL", "TYPE", []string{"normal", "pubsub"}[i%2]).Build())
+		}
+	})
+	for i, kind := range kinds {
+		var mu sync.Mutex
+		var last int64
+		for _, d := range ds[3*i : 3*i+3] {
+			for range 2 {
+				wg.Go(func() {
+					for done := 0; done < 15; {
+						a := ask(t, d, kind, "hot "+kind.String())
+						if !getThrough(a) {
+							continue
+						}
+						if !mu.TryLock() {
+							t.Errorf("%s: two holders at once", kind)
+							return
+						}
+						if a.grant.Token <= last {
+							t.Errorf("%s: token %d follows %d", kind, a.grant.Token, last)
+						}
+						last = a.grant.Token
+						mu.Unlock()
+						eventually(t, "Release", func() bool {
+							err := d.Release(context.Background(), a.r.Hold, driver.End{})
+							return err == nil || errors.Is(err, driver.ErrNotHeld)
+						})
+						done++
+					}
+				})
+			}
+		}
+	}
+	wg.Wait()
+	close(stop)
+	killer.Wait()
+}
+
+// getThrough does what a client does with a failing store: it gives up a place of which it does not know what became.
+func getThrough(a *asker) bool {
+	for {
+		err := a.try()
+		if err == nil {
+			return true
+		}
+		var held *driver.HeldError
+		switch {
+		case errors.As(err, &held):
+			nap := 2 * time.Second
+			if held.Remaining > 0 {
+				nap = min(nap, held.Remaining)
+			}
+			if held.Again > 0 {
+				nap = min(nap, held.Again)
+			}
+			select {
+			case <-a.bell:
+			case <-time.After(nap):
+			}
+		case errors.Is(err, driver.ErrNotDone):
+			time.Sleep(5 * time.Millisecond)
+		default:
+			eventually(a.t, "Leave", func() bool { return a.p.Leave(context.Background()) == nil })
+			return false
+		}
+	}
+}

@@ -366,6 +366,11 @@ func (p *place) end() {
 
 // heard reports that the name may have got free.
 func (p *place) heard() {
+	select {
+	case <-p.d.ear.done:
+		return
+	default:
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ended {
