@@ -21,14 +21,20 @@ import (
 
 // openers is the one table of the stores that this build has.
 var openers = map[string]func(ctx context.Context, raw, prefix string) (driver.Driver, error){
-	"mem": func(context.Context, string, string) (driver.Driver, error) { return memlock.New(), nil },
-	"sqlite": func(ctx context.Context, raw, prefix string) (driver.Driver, error) {
-		return sqllock.Open(ctx, raw, &sqllock.Options{Prefix: prefix})
-	},
+	"mem":        func(context.Context, string, string) (driver.Driver, error) { return memlock.New(), nil },
+	"sqlite":     openSQL,
+	"postgres":   openSQL,
+	"postgresql": openSQL,
+	"mysql":      openSQL,
+	"mariadb":    openSQL,
 	"redis":      openRedis,
 	"rediss":     openRedis,
 	"unix":       openRedis,
 	"redis+unix": openRedis,
+}
+
+func openSQL(ctx context.Context, raw, prefix string) (driver.Driver, error) {
+	return sqllock.Open(ctx, raw, &sqllock.Options{Prefix: prefix})
 }
 
 func openRedis(ctx context.Context, raw, prefix string) (driver.Driver, error) {
@@ -36,10 +42,10 @@ func openRedis(ctx context.Context, raw, prefix string) (driver.Driver, error) {
 }
 
 // planned are schemes that pawl is going to have.
-var planned = []string{"redis+sentinel", "redis+cluster", "redlock", "zk", "etcd", "postgres", "mysql"}
+var planned = []string{"redis+sentinel", "redis+cluster", "redlock", "zk", "etcd"}
 
 var aliases = map[string]string{
-	"zookeeper": "zk", "postgresql": "postgres", "mariadb": "mysql", "sentinel": "redis+sentinel", "redis-sentinel": "redis+sentinel",
+	"zookeeper": "zk", "pg": "postgres", "sentinel": "redis+sentinel", "redis-sentinel": "redis+sentinel",
 	"cluster": "redis+cluster", "redis-cluster": "redis+cluster", "sqlite3": "sqlite", "file": "sqlite", "memory": "mem",
 }
 
@@ -62,11 +68,15 @@ func Open(ctx context.Context, raw, prefix string) (driver.Driver, error) {
 	return d, nil
 }
 
-// Kind is what kind of store raw names: redis (also over TLS or a socket), sqlite or mem.
+// Kind is what kind of store raw names: redis (also over TLS or a socket), postgres, mysql, sqlite or mem.
 func Kind(raw string) string {
 	switch scheme, _ := Scheme(raw); scheme {
 	case "rediss", "unix", "redis+unix":
 		return "redis"
+	case "postgresql":
+		return "postgres"
+	case "mariadb":
+		return "mysql"
 	default:
 		return scheme
 	}

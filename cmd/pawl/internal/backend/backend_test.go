@@ -9,7 +9,7 @@ import (
 )
 
 func TestScheme(t *testing.T) {
-	for raw, want := range map[string]string{"mem:": "mem", "MEM:": "mem", "sqlite:///a/b.db": "sqlite", "sqlite:b.db": "sqlite"} {
+	for raw, want := range map[string]string{"mem:": "mem", "MEM:": "mem", "sqlite:///a/b.db": "sqlite", "sqlite:b.db": "sqlite", "postgresql://h/b": "postgresql", "mysql://h/b": "mysql"} {
 		if got, err := Scheme(raw); err != nil || got != want {
 			t.Errorf("Scheme(%q) = %q, %v, want %q", raw, got, err, want)
 		}

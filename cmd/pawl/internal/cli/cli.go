@@ -77,6 +77,6 @@ file in your state directory, which locks among the processes of one machine.`,
 		}
 		return nil
 	}
-	root.AddCommand(newRun(g), newLs(g), newInspect(g), seckill.Command(), newVersion())
+	root.AddCommand(newRun(g), newLs(g), newInspect(g), newSchema(), seckill.Command(), newVersion())
 	return root
 }
