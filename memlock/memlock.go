@@ -16,8 +16,8 @@
 // # Testing with it
 //
 // [Driver.Expire] ends the holds of a name as if their TTL had run out, [Driver.Break] makes the store fail, [Driver.Wipe]
-// makes it lose its data, and [Driver.Calls] counts what was asked of it. No goroutine runs in the background, and no timer is left once a name is
-// free, so that a synctest bubble ends without Close.
+// makes it lose its data, and [Driver.Calls] counts what was asked of it. No goroutine runs in the background, and no timer
+// is left once a name is free, so that a synctest bubble ends without Close.
 //
 // # Order
 //
