@@ -68,21 +68,21 @@ func (d *Driver) list(ctx context.Context, dir string) (view, error) {
 
 // synced is list after every change that was complete before: a member of the ensemble may lag behind.
 func (d *Driver) synced(ctx context.Context, dir string) (view, error) {
+	l, err := d.newest(ctx, dir)
+	if err != nil {
+		return view{}, err
+	}
+	return d.view(dir, l.children), nil
+}
+
+func (d *Driver) newest(ctx context.Context, dir string) (listing, error) {
 	l, err := read(ctx, func() (listing, error) {
-		done := make(chan error, 1)
-		go func() {
-			_, err := d.conn.Sync(dir)
-			done <- err
-		}()
-		if err := <-done; err != nil {
+		if _, err := d.conn.Sync(dir); err != nil {
 			return listing{}, err
 		}
 		return d.children(dir)
 	})
-	if err != nil {
-		return view{}, describe("list", dir, err)
-	}
-	return d.view(dir, l.children), nil
+	return l, describe("list", dir, err)
 }
 
 func (d *Driver) children(dir string) (listing, error) {

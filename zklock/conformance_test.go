@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 // session is the session timeout of most tests: as short as a busy machine allows.
-const session = 4 * time.Second
+const session = 5 * time.Second
 
 var everyKind = []driver.Kind{driver.Exclusive, driver.Fair, driver.Read, driver.Write, driver.Permits, driver.Leader}
 

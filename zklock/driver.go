@@ -38,7 +38,7 @@ type Options struct {
 	// Logger gets a warning when a stranger is seen: see Stranger. Default: slog.Default().
 	Logger *slog.Logger
 
-	// OnStranger, if not nil, is called for each Stranger that is logged, on a goroutine of the driver.
+	// OnStranger, if not nil, is called for each Stranger that is logged, on a goroutine of its own. Close waits for it.
 	OnStranger func(Stranger)
 }
 
@@ -57,7 +57,10 @@ type Driver struct {
 	odd   strangers
 	marks marks
 	once  sync.Once
-	tasks sync.WaitGroup // goroutines that Close ends and waits for
+
+	mu     sync.Mutex
+	closed bool
+	tasks  sync.WaitGroup // goroutines that end with life, and that Close waits for
 }
 
 var (
@@ -106,6 +109,9 @@ func New(conn *zk.Conn, opts *Options) *Driver {
 // so that Close releases nothing: the server finds out after the session timeout.
 func (d *Driver) Close() error {
 	d.once.Do(func() {
+		d.mu.Lock()
+		d.closed = true
+		d.mu.Unlock()
 		d.end(errClosed)
 		if d.wire != nil {
 			d.wire.close(d.conn, d.keep.empty())
@@ -115,6 +121,16 @@ func (d *Driver) Close() error {
 		d.tasks.Wait()
 	})
 	return nil
+}
+
+// spawn runs f, which ends with life, unless the driver is closed.
+func (d *Driver) spawn(f func()) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.tasks.Go(f)
+	}
+	return !d.closed
 }
 
 // Enter makes a place. It does no I/O.
@@ -133,6 +149,8 @@ func (d *Driver) Enter(ctx context.Context, r driver.Request) (driver.Place, err
 		return nil, invalid("%d of %d permits can never be had", r.Permits, r.Limit)
 	case r.Kind == driver.Permits && r.Permits > maxWeight:
 		return nil, invalid("a hold has at most %d permits, not %d: each is a node", maxWeight, r.Permits)
+	case r.Kind == driver.Permits && r.Permits*(len(d.dir(r.Name))+128) > maxBytes:
+		return nil, invalid("%d permits of a name of %d bytes are too much for one transaction", r.Permits, len(r.Name))
 	case r.Kind != driver.Permits && r.Permits != 1:
 		return nil, invalid("a hold of kind %s has 1 permit, not %d", r.Kind, r.Permits)
 	case r.TTL < time.Millisecond:
@@ -151,6 +169,7 @@ func (d *Driver) Enter(ctx context.Context, r driver.Request) (driver.Place, err
 const (
 	maxWeight = 1000
 	maxValue  = 64 << 10
+	maxBytes  = 512 << 10 // of paths in one transaction; servers take a megabyte
 )
 
 // check refuses what cannot be in this store.

@@ -93,15 +93,14 @@ func (h *hub) listen(ctx context.Context, key watchKey, l listener) (found, erro
 	w := &watch{key: key, listeners: map[listener]struct{}{l: {}}}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.d.life.Err() != nil {
-		return found{}, errClosed
-	}
 	if old := h.watches[key]; old != nil { // the library keeps one watch a path: both hear the same event
 		old.listeners[l] = struct{}{}
 		return s.found, nil
 	}
+	if !h.d.spawn(func() { h.wait(w, s.events) }) {
+		return found{}, errClosed
+	}
 	h.watches[key] = w
-	h.d.tasks.Go(func() { h.wait(w, s.events) })
 	return s.found, nil
 }
 

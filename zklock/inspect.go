@@ -2,7 +2,9 @@ package zklock
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,11 +29,17 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.Record, error
 	}
 	ctx, cancel := d.bound(ctx, inspectLimit)
 	defer cancel()
-	dir := d.dir(name)
-	v, err := d.synced(ctx, dir)
+	v, err := d.synced(ctx, d.dir(name))
 	if err != nil {
 		return out, err
 	}
+	return d.record(ctx, name, v)
+}
+
+// record is what the store knows of a name whose directory looks like v.
+func (d *Driver) record(ctx context.Context, name string, v view) (driver.Record, error) {
+	out := driver.Record{Name: name}
+	dir := d.dir(name)
 	holders := v.holders()
 	out.Waiters = len(v.nodes) - len(holders)
 	if len(v.nodes) == 0 && v.semaphore {
@@ -84,30 +92,57 @@ func (d *Driver) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 			yield(driver.Record{}, d.bad)
 			return
 		}
+		if d.life.Err() != nil {
+			yield(driver.Record{}, errClosed)
+			return
+		}
 		root := d.root
 		if root == "" {
 			root = "/"
 		}
 		limited, cancel := d.bound(ctx, inspectLimit)
-		l, err := read(limited, func() (listing, error) { return d.children(root) })
+		l, err := d.newest(limited, root)
 		cancel()
 		if err != nil {
-			yield(driver.Record{}, describe("list", root, err))
+			yield(driver.Record{}, err)
 			return
 		}
+		var names []string
 		for _, child := range l.children {
-			name, ok := unescape(child)
-			if !ok || len(name) > 4096 || !strings.HasPrefix(name, prefix) {
-				continue
+			if name, ok := unescape(child); ok && len(name) <= 4096 && strings.HasPrefix(name, prefix) {
+				names = append(names, name)
 			}
-			r, err := d.Inspect(ctx, name)
+		}
+		for some := range slices.Chunk(names, 64) {
+			records, err := d.records(ctx, some)
 			if err != nil {
 				yield(driver.Record{}, err)
 				return
 			}
-			if len(r.Holds)+r.Waiters > 0 && !yield(r, nil) {
-				return
+			for _, r := range records {
+				if len(r.Holds)+r.Waiters > 0 && !yield(r, nil) {
+					return
+				}
 			}
 		}
 	}
+}
+
+// records reads several names at once.
+func (d *Driver) records(ctx context.Context, names []string) ([]driver.Record, error) {
+	ctx, cancel := d.bound(ctx, inspectLimit)
+	defer cancel()
+	records, errs := make([]driver.Record, len(names)), make([]error, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names {
+		wg.Go(func() {
+			v, err := d.list(ctx, d.dir(name))
+			if err == nil {
+				records[i], err = d.record(ctx, name, v)
+			}
+			errs[i] = err
+		})
+	}
+	wg.Wait()
+	return records, errors.Join(errs...)
 }

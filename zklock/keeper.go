@@ -40,8 +40,8 @@ type keeper struct {
 	debts   map[debtor]struct{}
 	next    driver.Instant // when the goroutine looks again
 	running bool
-	over    bool // the driver is closed: the goroutine ends with the last hold and debt
-	stopped bool // and at once
+	over    driver.Instant // when the driver was closed, 0: it is open: the goroutine ends with the last hold and debt
+	stopped bool           // and at once
 	wake    chan struct{}
 	runs    sync.WaitGroup
 }
@@ -78,9 +78,7 @@ func (k *keeper) look(at driver.Instant) {
 	if !k.running && !k.stopped {
 		k.running = true
 		k.next = at
-		if !k.over {
-			k.d.tasks.Go(k.d.watchSession)
-		}
+		k.d.spawn(k.d.watchSession)
 		k.runs.Go(k.run)
 		return
 	}
@@ -161,7 +159,7 @@ func (k *keeper) empty() bool {
 // closed lets the goroutine end when it has nothing left to do.
 func (k *keeper) closed() {
 	k.mu.Lock()
-	k.over = true
+	k.over = driver.Now()
 	k.mu.Unlock()
 	k.poke()
 }
@@ -190,10 +188,10 @@ func (k *keeper) run() {
 		var debts []debtor
 		now := driver.Now()
 		k.mu.Lock()
-		if k.over {
-			k.foreign()
+		if k.over != 0 {
+			k.giveUp(now)
 		}
-		if k.stopped || k.over && len(k.holds) == 0 && len(k.debts) == 0 {
+		if k.stopped || k.over != 0 && len(k.holds) == 0 && len(k.debts) == 0 {
 			k.running = false
 			k.mu.Unlock()
 			return
@@ -215,6 +213,7 @@ func (k *keeper) run() {
 		k.mu.Unlock()
 		if len(due) > 0 || len(debts) > 0 {
 			k.settle(due, debts)
+			continue
 		}
 		k.mu.Lock()
 		if len(k.debts) > 0 {
@@ -230,14 +229,17 @@ func (k *keeper) run() {
 	}
 }
 
-// foreign drops, once the driver is closed and watches its session no more, what a session that is over had. It is called
-// under mu.
-func (k *keeper) foreign() {
+// giveUp drops, once the driver is closed and watches its session no more, what a session that is over had: because there
+// is another one now, or because nothing was heard of the ensemble for so long. It is called under mu.
+func (k *keeper) giveUp(now driver.Instant) {
 	live := k.d.conn.SessionID()
 	for id, h := range k.holds {
-		if h.session != live {
+		if h.session != live || now > max(h.deadline, k.over).Add(h.timeout) {
 			delete(k.holds, id)
 		}
+	}
+	if now > k.over.Add(k.d.timeout()) {
+		clear(k.debts)
 	}
 }
 

@@ -78,7 +78,7 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 	if err != nil {
 		return fail(describe("list", root, err))
 	}
-	w.silence.Store(int64(max(d.timeout()/4, 500*time.Millisecond)))
+	w.silence.Store(int64(max(d.timeout()/4, min(d.timeout()/2, 1500*time.Millisecond))))
 	return d, nil
 }
 

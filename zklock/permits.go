@@ -253,7 +253,7 @@ func (p *permitsPlace) granted(ctx context.Context, leases []node, sent driver.I
 	if !p.d.owns(stat) {
 		return driver.Grant{}, fmt.Errorf("zookeeper: the session ended when the permits were taken: %w", zk.ErrSessionExpired)
 	}
-	return p.d.grant(&p.waiting, hold{role: lease, dir: p.leases, nodes: leases}, stat, sent, span)
+	return p.d.grant(ctx, &p.waiting, hold{role: lease, dir: p.leases, nodes: leases}, stat, sent, span)
 }
 
 func (p *permitsPlace) refuse(ctx context.Context, err error) error {

@@ -154,7 +154,7 @@ func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
 				p.spot.path = ""
 				continue
 			}
-			return p.d.grant(&p.waiting, hold{role: p.role, dir: p.dir, nodes: own[:1], listed: dir}, stat, sent, span)
+			return p.d.grant(ctx, &p.waiting, hold{role: p.role, dir: p.dir, nodes: own[:1], listed: dir}, stat, sent, span)
 		case !p.r.Wait:
 			return driver.Grant{}, p.refuse(ctx, p.d.held(ctx, p.r.Name, p.dir, w, content{}))
 		}
@@ -254,16 +254,28 @@ func (w *waiting) leave(ctx context.Context, x debtor) error {
 }
 
 // grant makes the Grant for a place whose node, with that stat, is first.
-func (d *Driver) grant(w *waiting, h hold, stat *zk.Stat, sent driver.Instant, span int) (driver.Grant, error) {
+func (d *Driver) grant(ctx context.Context, w *waiting, h hold, stat *zk.Stat, sent driver.Instant, span int) (driver.Grant, error) {
 	if stat.Czxid >= 1<<(63-tokenShift) && !d.opts.PeerToken {
 		return driver.Grant{}, fmt.Errorf("zookeeper: the czxid %#x leaves no room for pawl's tokens: use Options.PeerToken", stat.Czxid)
 	}
 	g := driver.Grant{Sent: sent, TTL: min(w.r.TTL, d.trusted())}
+	if driver.Now().Sub(sent) > g.TTL/4 {
+		// A request may have waited long for a connection. Little trust would be left, so it is made anew.
+		g.Sent = driver.Now()
+		again, err := d.stat(ctx, h.path(h.nodes[0]))
+		if err != nil {
+			return driver.Grant{}, err
+		}
+		if !d.owns(again) {
+			return driver.Grant{}, fmt.Errorf("zookeeper: the session ended during the request: %w", zk.ErrSessionExpired)
+		}
+		stat = again
+	}
 	g.Token, g.Span = d.token(stat.Czxid, span)
 	h.Hold, h.Token = w.r.Hold, g.Token
 	h.session, h.timeout = stat.EphemeralOwner, d.timeout()
 	h.ear = w.ear
-	h.deadline = sent.Add(w.r.TTL)
+	h.deadline = g.Sent.Add(w.r.TTL)
 	d.keep.add(&h)
 	return g, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-lock/pawl/driver"
 )
 
-// together is how many holds one transaction confirms.
+// together is how many nodes one transaction confirms.
 const together = 256
 
 // Renew confirms holds, many with one request: a transaction that changes nothing and only checks that the nodes exist.
@@ -31,14 +31,13 @@ func (d *Driver) Renew(ctx context.Context, hs []driver.Hold) []error {
 	}
 	var batch []int
 	var holds []*hold
-	size := 0
+	size, bytes := 0, 0
 	var wg sync.WaitGroup
 	send := func() {
 		batch, holds := batch, holds
 		if len(batch) > 0 {
 			wg.Go(func() { d.confirm(ctx, hs, errs, batch, holds) })
 		}
-		size = 0
 	}
 	for i, h := range hs {
 		x := d.keep.renew(h)
@@ -46,10 +45,12 @@ func (d *Driver) Renew(ctx context.Context, hs []driver.Hold) []error {
 			errs[i] = driver.ErrNotHeld
 			continue
 		}
-		if size += len(x.nodes); size > together {
+		n := len(x.nodes)
+		size, bytes = size+n, bytes+n*(len(x.dir)+128)
+		if size > together || bytes > maxBytes {
 			send()
 			batch, holds = nil, nil
-			size = len(x.nodes)
+			size, bytes = n, n*(len(x.dir)+128)
 		}
 		batch, holds = append(batch, i), append(holds, x)
 	}

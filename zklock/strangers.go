@@ -57,12 +57,14 @@ func (s *strangers) report(d *Driver, x Stranger) {
 	if known {
 		return
 	}
-	log := d.opts.Logger
-	if log == nil {
-		log = slog.Default()
-	}
-	log.Warn("zklock: a strange node in a lock's directory", "path", x.Path, "node", x.Node, "trouble", x.Trouble)
-	if d.opts.OnStranger != nil {
-		d.opts.OnStranger(x)
-	}
+	d.spawn(func() {
+		log := d.opts.Logger
+		if log == nil {
+			log = slog.Default()
+		}
+		log.Warn("zklock: a strange node in a lock's directory", "path", x.Path, "node", x.Node, "trouble", x.Trouble)
+		if d.opts.OnStranger != nil {
+			d.opts.OnStranger(x)
+		}
+	})
 }

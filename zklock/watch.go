@@ -25,7 +25,7 @@ func (d *Driver) Watch(ctx context.Context, name string) (<-chan struct{}, error
 		return nil, err
 	}
 	out := make(chan struct{}, 1)
-	d.tasks.Go(func() {
+	running := d.spawn(func() {
 		defer close(out)
 		defer w.end()
 		for {
@@ -54,6 +54,10 @@ func (d *Driver) Watch(ctx context.Context, name string) (<-chan struct{}, error
 			}
 		}
 	})
+	if !running {
+		w.end()
+		return nil, errClosed
+	}
 	return out, nil
 }
 

@@ -1,4 +1,4 @@
-package zklock_test
+package faults
 
 import (
 	"context"
@@ -439,4 +439,114 @@ func TestCancelledWaits(t *testing.T) {
 			return countLocks(kids(t, conn, "/locks/"+l.name))+len(kids(t, conn, "/locks/"+l.name+"/locks"))+len(kids(t, conn, "/locks/"+l.name+"/leases")) == 0
 		})
 	}
+}
+
+// TestParentsVanish: servers remove empty directories at any time, here at the worst.
+func TestParentsVanish(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, server.Addr, 20*time.Second)
+	name := fresh()
+	stop := make(chan struct{})
+	gone := make(chan int, 1)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-stop:
+				gone <- n
+				return
+			default:
+			}
+			for _, sub := range []string{"/locks", "/leases", ""} {
+				if conn.Delete("/locks/"+name+sub, -1) == nil {
+					n++
+				}
+			}
+		}
+	}()
+	var inside, cycles atomic.Int32
+	done := make(chan error, 4)
+	for i := range 4 {
+		locks := client(t, server.Addr, 20*time.Second)
+		go func() {
+			for range 40 {
+				var l pawl.Locker = locks.Mutex(name + "")
+				if i >= 2 {
+					l = locks.Semaphore(name+"", 1)
+				}
+				lease, err := l.Lock(context.Background())
+				if errors.Is(err, pawl.ErrMismatch) {
+					continue
+				}
+				if err != nil {
+					done <- err
+					return
+				}
+				if inside.Add(1) > 1 {
+					done <- errors.New("two are inside")
+					return
+				}
+				cycles.Add(1)
+				inside.Add(-1)
+				if err := lease.Unlock(); err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range 4 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	if n := <-gone; n == 0 || cycles.Load() == 0 {
+		t.Errorf("%d directories were deleted during %d cycles: nothing was tested", n, cycles.Load())
+	}
+}
+
+// TestNodesDeletedByHand: whatever an operator deletes, at whatever moment, nobody hangs and nothing is left.
+func TestNodesDeletedByHand(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, server.Addr, 20*time.Second)
+	name := fresh()
+	stop := make(chan struct{})
+	var vandal, wg sync.WaitGroup
+	deleted := 0
+	vandal.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(rand.N(5 * time.Millisecond)):
+			}
+			children, _, err := conn.Children("/locks/" + name)
+			if err == nil && len(children) > 0 && conn.Delete("/locks/"+name+"/"+children[rand.N(len(children))], -1) == nil {
+				deleted++
+			}
+		}
+	})
+	for range 4 {
+		m := client(t, server.Addr, 20*time.Second).FairMutex(name)
+		wg.Go(func() {
+			for range 60 {
+				lease, err := m.Lock(ctxFor(t, patience))
+				if err != nil {
+					t.Errorf("Lock: %v", err)
+					return
+				}
+				time.Sleep(rand.N(3 * time.Millisecond))
+				lease.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	vandal.Wait()
+	if deleted < 10 {
+		t.Errorf("only %d nodes were deleted: nothing was tested", deleted)
+	}
+	within(t, patience, "no child is left", func() bool { return len(kids(t, conn, "/locks/"+name)) == 0 })
 }
