@@ -76,7 +76,6 @@ func prepare(t testing.TB, d *database) *database {
 	d.exec(t, marks)
 	d.exec(t, marks) // the second time does nothing
 	d.exec(t, "CREATE TABLE stock (item "+key+" PRIMARY KEY, n BIGINT NOT NULL)")
-	d.exec(t, "CREATE TABLE locks (name VARCHAR(100) PRIMARY KEY, until BIGINT NOT NULL)")
 	return d
 }
 

@@ -8,22 +8,32 @@ import (
 	"time"
 
 	"github.com/pawl-lock/pawl"
+	"github.com/pawl-lock/pawl/fence"
 	"github.com/pawl-lock/pawl/sqllock"
 )
 
-// A transaction that takes longer than a TTL, with a claim in it, costs neither its own lease nor another: the locks are in a
-// file of their own.
-func TestSlowTransactionCostsNoLease(t *testing.T) {
-	t.Parallel()
-	d := openSQLite(t, immediate())
-	d.exec(t, "INSERT INTO stock VALUES ('slow', 100)")
-	driver, err := sqllock.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "locks.db"), nil)
-	if err != nil {
+// renewals: a transaction that takes longer than a TTL, with a claim in it, costs neither its own lease nor another. The locks are in
+// the same database, through the same pool; on SQLite, where a writer has the whole file, in a file of their own.
+func (d *database) renewals(t *testing.T) {
+	var driver *sqllock.Driver
+	switch d.Dialect {
+	case fence.SQLite:
+		var err error
+		if driver, err = sqllock.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "locks.db"), nil); err != nil {
+			t.Fatal(err)
+		}
+	case fence.MySQL:
+		driver = sqllock.New(d.DB, sqllock.MySQL, nil)
+	case fence.PostgreSQL:
+		driver = sqllock.New(d.DB, sqllock.PostgreSQL, nil)
+	}
+	client := pawl.New(driver)
+	defer client.Close()
+	if err := driver.CreateSchema(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	const ttl = 2 * time.Second
-	client := pawl.New(driver)
-	defer client.Close()
+	d.exec(t, "INSERT INTO stock VALUES ('slow', 100)")
 	locks := client.With(pawl.Options{TTL: ttl})
 	var leases []*pawl.Lease
 	for i := range 3 {

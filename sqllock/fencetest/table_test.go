@@ -59,6 +59,7 @@ func TestPostgres(t *testing.T) {
 func (d *database) rules(t *testing.T) {
 	t.Run("rollback", d.rollback)
 	t.Run("row", d.row)
+	t.Run("renewals", d.renewals)
 	t.Run("snapshot", d.snapshot)
 	t.Run("errors", d.errors)
 }
@@ -102,11 +103,10 @@ func (d *database) rollback(t *testing.T) {
 	}
 }
 
-// row: who has claimed keeps others from claiming the resource until the transaction ends, and nobody from renewing a lock in the
-// same database or (except on SQLite, where a writer has the whole file) from working on another resource.
+// row: who has claimed keeps others from claiming the resource until the transaction ends, and (except on SQLite, where a
+// writer has the whole file) nobody from working on another resource.
 func (d *database) row(t *testing.T) {
 	d.exec(t, "INSERT INTO stock VALUES ('row', 100)")
-	d.exec(t, "INSERT INTO locks VALUES ('l', 1)")
 	slow := d.begin(t, sql.LevelDefault)
 	d.sell(t, slow, "row", hold("a", 5), 99)
 
@@ -129,11 +129,6 @@ func (d *database) row(t *testing.T) {
 	if d.Dialect != fence.SQLite {
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 		defer stop()
-		for range 5 { // renewals, as any lock table does them
-			if _, err := d.ExecContext(ctx, "UPDATE locks SET until = until + 1 WHERE name = 'l'"); err != nil {
-				t.Errorf("a renewal beside a slow transaction: %v", err)
-			}
-		}
 		if err := d.claimed(ctx, sql.LevelDefault, "row 2", hold("c", 1), false, func(*sql.Tx) error { return nil }); err != nil {
 			t.Errorf("another resource: %v", err)
 		}
