@@ -19,6 +19,7 @@ type ticket struct {
 	First   int64  `json:"first"` // token of the hold
 	Token   int64  `json:"token"` // token of the lease
 	Permits int    `json:"permits"`
+	Limit   int    `json:"limit,omitempty"` // of a semaphore
 	TTL     int64  `json:"ttl_ms"`
 }
 
@@ -61,7 +62,7 @@ func (l *Lease) Detach() (string, error) {
 		<-renewing // bounded; the new holder alone renews from here on
 	}
 	h := g.hold
-	b, err := json.Marshal(ticket{1, h.Kind.String(), []byte(h.Name), h.ID, h.Token, l.token, h.Permits, h.TTL.Milliseconds()})
+	b, err := json.Marshal(ticket{1, h.Kind.String(), []byte(h.Name), h.ID, h.Token, l.token, h.Permits, g.limit, h.TTL.Milliseconds()})
 	return string(b), err
 }
 
@@ -86,12 +87,12 @@ func (c *Client) Attach(ctx context.Context, s string) (*Lease, error) {
 			h.Kind = kind
 		}
 	}
-	t := &target{c: c, kind: h.Kind, name: h.Name, permits: h.Permits, limit: h.Permits}
+	t := &target{c: c, kind: h.Kind, name: h.Name, permits: h.Permits, limit: k.Limit}
 	if err := t.check(); err != nil || h.Kind == 0 {
 		return nil, errors.Join(invalid("attach: not a ticket of Lease.Detach"), err)
 	}
 	k1 := &link{c: c.core}
-	r := driver.Request{Hold: h, Limit: h.Permits, Notify: k1.notify,
+	r := driver.Request{Hold: h, Limit: k.Limit, Notify: k1.notify,
 		Who: driver.Holder{Label: c.pol.holder, Host: c.host, Note: c.pol.note}}
 	begin := driver.Now()
 	d, err := a.Attach(ctx, r)

@@ -18,7 +18,7 @@ type Options struct {
 	Wait    time.Duration // Lock and Do wait at most this long. Default: until ctx ends
 	MaxHold time.Duration // after this the lease is lost and no longer renewed; nothing is freed under a running fn. Default: none
 	MinHold time.Duration // Unlock leaves the name taken until this long after it was taken. Default: none
-	Linger  time.Duration // keep an unlocked lease this long for the next local caller; others see it held. Default: none
+	Linger  time.Duration // keep an unlocked exclusive lease this long for the next local caller; others see it held. Default: none
 
 	NoKeepalive bool // do not renew: the lease is lost at its TTL
 

@@ -140,7 +140,8 @@ type Driver interface {
 	Renew(ctx context.Context, hs []Hold) []error
 
 	// Release ends exactly h and wakes who may get in. ErrNotHeld means that there is no such hold (any more); repeating
-	// a Release is harmless. With a Token of 0 the ID alone decides.
+	// a Release is harmless. With a Token of 0 the ID alone decides, and a request for that ID which arrives later may be
+	// refused.
 	Release(ctx context.Context, h Hold, end End) error
 
 	// Close stops what New or Open started, and only that. It releases no hold: what nobody released runs out. Calls
@@ -209,7 +210,7 @@ type Record struct {
 
 // HeldBy is one hold seen from outside.
 type HeldBy struct {
-	Hold                    // what Release needs to end it
+	Hold                    // what Release needs to end it; a Token of 0 is not known
 	Who       Holder        // zero: not known
 	Since     time.Time     // zero: not known
 	Remaining time.Duration // by the store's clock; 0: not known; negative: it never expires (a foreign key without TTL)

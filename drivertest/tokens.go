@@ -143,7 +143,7 @@ var tokenRules = []Rule{
 				a.mustHold()
 			}
 			if i, ok := d2.(driver.Inspector); ok {
-				if h := c.mustShow(i, a); a.grant.Token != 0 && h.Token != a.grant.Token {
+				if h := c.mustShow(i, a); h.Token != 0 && h.Token != a.grant.Token {
 					c.failf("the token was %d, after renewals it is %d", a.grant.Token, h.Token)
 				}
 			}
