@@ -31,11 +31,11 @@ vet:
 	GOOS=windows go vet . ./driver ./memlock ./fence
 
 staticcheck: tools
-	@for m in $(MODULES); do echo "staticcheck $$m"; (cd $$m && $(CURDIR)/bin/staticcheck ./...) || exit 1; done
+	@bad=0; for m in $(MODULES); do echo "staticcheck $$m"; (cd $$m && $(CURDIR)/bin/staticcheck ./...) || bad=1; done; exit $$bad
 
 # Every go.mod is tidy, so that what the repository says is what is built.
 tidy:
-	@for m in $(MODULES) tools; do echo "tidy $$m"; (cd $$m && GOWORK=off go mod tidy -diff) || exit 1; done
+	@bad=0; for m in $(MODULES) tools; do echo "tidy $$m"; (cd $$m && GOWORK=off go mod tidy -diff) || bad=1; done; exit $$bad
 
 fuzz:
 	scripts/fuzz.sh $(FUZZTIME)
