@@ -120,19 +120,20 @@ func TestHandOff(t *testing.T) {
 	}
 	second := make(chan *pawl.Lease)
 	go func() {
-		l, _ := locks.Mutex("k").Lock(t.Context())
+		l, err := locks.Mutex("k").Lock(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
 		second <- l
 	}()
-	for first.Unlock(); ; {
-		l := <-second
-		if err := g.Claim("r", l); err != nil {
-			t.Errorf("the next holder: got %v, want nil", err)
-		}
-		if err := g.Claim("r", late); !errors.Is(err, fence.ErrStale) {
-			t.Errorf("the one before: got %v, want ErrStale", err)
-		}
-		l.Unlock()
-		return
+	first.Unlock()
+	l := <-second
+	defer l.Unlock()
+	if err := g.Claim("r", l); err != nil {
+		t.Errorf("the next holder: got %v, want nil", err)
+	}
+	if err := g.Claim("r", late); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("the one before: got %v, want ErrStale", err)
 	}
 }
 

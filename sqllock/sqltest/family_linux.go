@@ -32,3 +32,19 @@ func family(pid int) []int {
 	}
 	return all
 }
+
+// still reports whether every thread of a process is stopped, or gone.
+func still(pid int) bool {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		_, after, _ := strings.Cut(string(text), ") ") // behind the name
+		if after != "" && !strings.ContainsRune("TtZX", rune(after[0])) {
+			return false
+		}
+	}
+	return true
+}

@@ -235,15 +235,24 @@ func (s *Server) Stop() {
 	s.t.Helper()
 	s.running()
 	pid := s.cmd.Process.Pid
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+	s.freeze(pid)
+	for _, child := range family(pid) { // it makes no more of them
+		s.freeze(child)
+	}
+}
+
+// freeze stops one process and waits until it stands still: a signal takes its time on a busy machine.
+func (s *Server) freeze(pid int) {
+	s.t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); errors.Is(err, syscall.ESRCH) {
+		return
+	} else if err != nil {
 		s.t.Fatalf("sqltest: %v", err)
 	}
 	s.stopped = append(s.stopped, pid)
-	for _, child := range family(pid) { // it makes no more of them
-		if err := syscall.Kill(child, syscall.SIGSTOP); err == nil {
-			s.stopped = append(s.stopped, child)
-		} else if !errors.Is(err, syscall.ESRCH) {
-			s.t.Fatalf("sqltest: %v", err)
+	for end := time.Now().Add(10 * time.Second); !still(pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("sqltest: process %d does not stop", pid)
 		}
 	}
 }
