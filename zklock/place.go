@@ -111,6 +111,7 @@ func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
 			return driver.Grant{}, err
 		}
 	}
+	other := false
 	for ; ctx.Err() == nil; sent = driver.Now() {
 		var v view
 		var stat *zk.Stat
@@ -151,6 +152,10 @@ func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
 				}
 			}
 			if !p.d.owns(stat) {
+				if stat != nil && other {
+					return driver.Grant{}, errOther
+				}
+				other = stat != nil
 				p.spot.path = ""
 				continue
 			}
@@ -171,6 +176,9 @@ func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
 	}
 	return driver.Grant{}, context.Cause(ctx)
 }
+
+// errOther is final: sessions never come back, and IDs are never used twice.
+var errOther = fmt.Errorf("zookeeper: the hold's ID has a node of another session: %w", driver.ErrInvalid)
 
 // peek refuses a request that would have to wait. It adopts a node of the ID that is there already. A refusal is as good as
 // the ensemble's newest state: the member that is asked may lag behind a release.

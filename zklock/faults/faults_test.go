@@ -137,6 +137,80 @@ func TestReleaseDuringAnOutage(t *testing.T) {
 	}
 }
 
+// TestReleaseIsCarriedOut by the driver when the connection is back, even when nobody asks again.
+func TestReleaseIsCarriedOut(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, server.Addr, 20*time.Second)
+	p := proxied(t)
+	d := open(t, url(p.Addr), &zklock.Options{SessionTimeout: 40 * time.Second})
+	h, _ := take(t, d, request(driver.Exclusive, fresh(), 40*time.Second))
+	p.Refuse(true)
+	p.Cut()
+	if d.Release(ctxFor(t, 100*time.Millisecond), h, driver.End{}) == nil {
+		t.Error("Release without a connection succeeds")
+	}
+	p.Refuse(false)
+	within(t, 15*time.Second, "the node is gone", func() bool { return len(kids(t, conn, "/locks/"+h.Name)) == 0 })
+}
+
+// TestLeaveFindsALostCreate: the reply to the create was lost, and the caller gave up before the connection was back.
+func TestLeaveFindsALostCreate(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, server.Addr, 20*time.Second)
+	for _, kind := range []driver.Kind{driver.Exclusive, driver.Permits} {
+		for _, op := range []int32{zktest.Create, zktest.Multi} {
+			p := proxied(t)
+			d := open(t, url(p.Addr), &zklock.Options{SessionTimeout: 40 * time.Second})
+			warm := request(kind, fresh(), time.Minute)
+			h, _ := take(t, d, warm)
+			if err := d.Release(t.Context(), h, driver.End{}); err != nil {
+				t.Fatal(err)
+			}
+			r := request(kind, warm.Name, time.Minute)
+			r.Wait = true
+			place, err := d.Enter(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Refuse(true)
+			p.CutReply(op)
+			_, err = place.Try(ctxFor(t, 300*time.Millisecond), 1)
+			if err == nil && kind == driver.Permits || err != nil && errors.Is(err, driver.ErrNotDone) {
+				t.Errorf("%s: the reply to a create was lost, but Try says: %v", kind, err)
+			}
+			p.Refuse(false)
+			within(t, patience, "Leave succeeds", func() bool { return place.Leave(t.Context()) == nil })
+			dir := "/locks/" + r.Name
+			if left := countLocks(kids(t, conn, dir)) + len(kids(t, conn, dir+"/locks")) + len(kids(t, conn, dir+"/leases")); left != 0 {
+				t.Errorf("%s: %d nodes are left", kind, left)
+			}
+		}
+	}
+}
+
+// TestOneIDInTwoSessions is refused: a node of another session is never taken for one's own.
+func TestOneIDInTwoSessions(t *testing.T) {
+	t.Parallel()
+	a, b := open(t, url(server.Addr), nil), open(t, url(server.Addr), nil)
+	for _, kind := range everyKind {
+		for _, wait := range []bool{false, true} {
+			r := request(kind, fresh(), 5*time.Second)
+			r.Wait = wait
+			h, _ := take(t, a, r)
+			_, err := try(t, b, r)
+			if err == nil {
+				t.Errorf("%s: the hold of another session was granted again", kind)
+			}
+			if err := a.Renew(t.Context(), []driver.Hold{h})[0]; err != nil {
+				t.Errorf("%s: the first session's hold: %v", kind, err)
+			}
+			if err := a.Release(t.Context(), h, driver.End{}); err != nil {
+				t.Errorf("%s: Release: %v", kind, err)
+			}
+		}
+	}
+}
+
 // TestLeaveDuringAnOutage: the driver undoes a waiter by itself, even when nobody asks it again.
 func TestLeaveDuringAnOutage(t *testing.T) {
 	t.Parallel()
@@ -248,7 +322,7 @@ func TestTrustEndsFirst(t *testing.T) {
 func TestSessionEndedFromOutside(t *testing.T) {
 	t.Parallel()
 	p := proxied(t)
-	locks, rival := client(t, p.Addr, 20*time.Second), client(t, server.Addr, 20*time.Second)
+	locks, rival := client(t, p.Addr, time.Minute), client(t, server.Addr, 20*time.Second)
 	for round := range 3 {
 		const n = 30
 		var leases []*pawl.Lease
@@ -270,12 +344,12 @@ func TestSessionEndedFromOutside(t *testing.T) {
 			select {
 			case <-lease.Done():
 				wantIs(t, "a lease whose session was ended", lease.Err(), pawl.ErrLost)
-			case <-time.After(5 * time.Second):
+			case <-time.After(8 * time.Second):
 				t.Fatalf("round %d: a lease whose session was ended is not lost after %v", round, time.Since(begin))
 			}
 		}
-		if took := time.Since(begin); took > 6*time.Second {
-			t.Errorf("round %d: it took %v until all were lost; renewals would have found out in 4.4 s one by one", round, took)
+		if took := time.Since(begin); took > 8*time.Second { // renewals come every ten
+			t.Errorf("round %d: it took %v until all were lost", round, took)
 		}
 		for i, name := range names[:5] {
 			next, err := rival.Mutex(name).TryLock(ctxFor(t, patience))
