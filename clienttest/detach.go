@@ -17,7 +17,7 @@ var detachCases = []Case{
 		check: func(c *run) {
 			c.inTime(func() bool {
 				o := pawl.Options{TTL: c.short()}
-				a, b, other := c.node(o), c.node(o), c.node(o)
+				a, b, other := c.node(o), c.node(o), c.node(pawl.Options{})
 				l := c.take(c.lock(a, c.name), 0)
 				token := l.Token()
 				ticket, err := l.Detach()
@@ -50,7 +50,11 @@ var detachCases = []Case{
 					return false
 				}
 				c.mustBe("TryLock after the TTL", err, pawl.ErrHeld)
-				c.free(l)
+				if err := l.Unlock(); slow(err) {
+					return false
+				} else if err != nil {
+					c.failf("Unlock: %v", err)
+				}
 				next := c.take(c.lock(other, c.name), 0)
 				if t := c.ordered(next.Token()); t <= token && t != 0 {
 					c.failf("the token %d is followed by %d", token, t)

@@ -1,6 +1,7 @@
 package clienttest
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/pawl-lock/pawl"
@@ -53,27 +54,37 @@ var inspectCases = []Case{
 		flavours: exclusive,
 		needs:    inspects,
 		check: func(c *run) {
-			a, b := c.node(pawl.Options{TTL: c.short()}), c.node(pawl.Options{})
-			l := c.take(c.lock(a, c.name), 0)
-			i, err := b.Inspect(c.ctx, c.name)
-			if err != nil || len(i.Holders) != 1 {
-				c.failf("Inspect: got %+v, %v", i, err)
-			}
-			if err := b.Steal(c.ctx, c.name, i.Holders[0]); err != nil {
-				c.failf("Steal: %v", err)
-			}
-			next := c.take(c.lock(b, c.name), 0)
-			if t := c.ordered(next.Token()); t <= l.Token() && t != 0 {
-				c.failf("the token %d is followed by %d", l.Token(), t)
-			}
-			c.mustEnd("the stolen lease", l.Done(), c.short())
-			c.mustBe("Unlock of it", l.Unlock(), pawl.ErrLost)
-			c.mustBe("a second Steal", b.Steal(c.ctx, c.name, i.Holders[0]), pawl.ErrNotHeld)
-			if err := next.Err(); err != nil {
-				c.failf("the next holder: %v", err)
-			}
-			c.mustBeHeld(c.lock(c.node(pawl.Options{}), c.name))
-			c.free(next)
+			c.inTime(func() bool {
+				a, b := c.node(pawl.Options{TTL: c.short()}), c.node(pawl.Options{})
+				l := c.take(c.lock(a, c.name), 0)
+				i, err := b.Inspect(c.ctx, c.name)
+				if l.Err() != nil {
+					return false
+				}
+				if err != nil || len(i.Holders) != 1 {
+					c.failf("Inspect: got %+v, %v", i, err)
+				}
+				err = b.Steal(c.ctx, c.name, i.Holders[0])
+				if errors.Is(err, pawl.ErrNotHeld) {
+					return false
+				}
+				if err != nil {
+					c.failf("Steal: %v", err)
+				}
+				next := c.take(c.lock(b, c.name), 0)
+				if t := c.ordered(next.Token()); t <= l.Token() && t != 0 {
+					c.failf("the token %d is followed by %d", l.Token(), t)
+				}
+				c.mustEnd("the stolen lease", l.Done(), c.short())
+				c.mustBe("Unlock of it", l.Unlock(), pawl.ErrLost)
+				c.mustBe("a second Steal", b.Steal(c.ctx, c.name, i.Holders[0]), pawl.ErrNotHeld)
+				if err := next.Err(); err != nil {
+					c.failf("the next holder: %v", err)
+				}
+				c.mustBeHeld(c.lock(c.node(pawl.Options{}), c.name))
+				c.free(next)
+				return true
+			})
 		},
 	},
 	{

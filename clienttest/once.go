@@ -75,16 +75,19 @@ var onceCases = []Case{
 		Sentence: "When a client dies in the function, the next caller runs it again after the TTL, with a larger token.",
 		with:     recordsOnce,
 		check: func(c *run) {
-			o := pawl.Options{TTL: c.short()}
-			a, b := c.node(o), c.node(o)
+			a, b := c.node(pawl.Options{TTL: c.short()}), c.node(pawl.Options{})
 			var first int64
-			_, err := pawl.Once(c.ctx, a.Client, c.name, c.long(), func(ctx context.Context) (order, error) {
-				first = tokenOf(ctx, c.name)
-				a.crash()
-				c.mustEnd("the context of a run that was cut off", ctx.Done(), c.short())
-				return order{ID: 1}, nil
-			})
-			c.mustBe("a run that was cut off", err, pawl.ErrLost)
+			for ran := false; !ran; {
+				_, err := pawl.Once(c.ctx, a.Client, c.name, c.long(), func(ctx context.Context) (order, error) {
+					ran, first = true, tokenOf(ctx, c.name)
+					a.crash()
+					c.mustEnd("the context of a run that was cut off", ctx.Done(), c.short())
+					return order{ID: 1}, nil
+				})
+				if ran || !slow(err) {
+					c.mustBe("a run that was cut off", err, pawl.ErrLost)
+				}
+			}
 			ctx, stop := context.WithTimeout(c.ctx, 2*c.short()+c.soon())
 			defer stop()
 			got, err := pawl.Once(ctx, b.Client, c.name, c.long(), func(ctx context.Context) (order, error) {
@@ -101,16 +104,21 @@ var onceCases = []Case{
 		with:     recordsOnce,
 		check: func(c *run) {
 			a, b := c.node(pawl.Options{TTL: c.short(), NoKeepalive: true}), c.node(pawl.Options{})
-			_, err := pawl.Once(c.ctx, a.Client, c.name, c.long(), func(context.Context) (order, error) {
-				ctx, stop := context.WithTimeout(c.ctx, 2*c.short()+c.soon())
-				defer stop()
-				got, err := pawl.Once(ctx, b.Client, c.name, c.long(), func(context.Context) (order, error) { return order{ID: 2}, nil })
-				if err != nil || got.ID != 2 {
-					c.failf("the next caller: got %+v, %v, want its own run", got, err)
+			for ran := false; !ran; {
+				_, err := pawl.Once(c.ctx, a.Client, c.name, c.long(), func(context.Context) (order, error) {
+					ran = true
+					ctx, stop := context.WithTimeout(c.ctx, 2*c.short()+c.soon())
+					defer stop()
+					got, err := pawl.Once(ctx, b.Client, c.name, c.long(), func(context.Context) (order, error) { return order{ID: 2}, nil })
+					if err != nil || got.ID != 2 {
+						c.failf("the next caller: got %+v, %v, want its own run", got, err)
+					}
+					return order{ID: 1}, nil
+				})
+				if ran || !slow(err) {
+					c.mustBe("the paused run", err, pawl.ErrLost)
 				}
-				return order{ID: 1}, nil
-			})
-			c.mustBe("the paused run", err, pawl.ErrLost)
+			}
 			for _, n := range []*node{b, c.node(pawl.Options{})} {
 				got, err := pawl.Once(c.ctx, n.Client, c.name, c.long(), func(context.Context) (order, error) { return order{ID: 3}, nil })
 				if err != nil || got.ID != 2 {
