@@ -346,6 +346,33 @@ func TestRequestsPerCycle(t *testing.T) {
 	}
 }
 
+// TestRefusalWritesNothing: who will not wait reads, after a sync, since the member that it asks may lag behind a release.
+func TestRefusalWritesNothing(t *testing.T) {
+	t.Parallel()
+	p := proxied(t)
+	a, b := open(t, url(server.Addr), nil), open(t, url(p.Addr), nil)
+	for _, kind := range everyKind {
+		rival := kind
+		if kind == driver.Read {
+			rival = driver.Write
+		}
+		name := fresh()
+		take(t, a, request(kind, name, time.Minute))
+		p.Counts()
+		_, err := try(t, b, request(rival, name, time.Minute))
+		wantIs(t, kind.String(), err, driver.ErrHeld)
+		counts := p.Counts()
+		if counts[zktest.Sync] != 1 {
+			t.Errorf("%s: a refusal took %d syncs, want 1", kind, counts[zktest.Sync])
+		}
+		for op, n := range counts {
+			if op != zktest.Sync && op != zktest.GetChildren && op != zktest.GetData {
+				t.Errorf("%s: a refusal took %d requests of type %d", kind, n, op)
+			}
+		}
+	}
+}
+
 // TestHandOverTakesTwoRoundTrips: the deletion by the one, and one look by the other.
 func TestHandOverTakesTwoRoundTrips(t *testing.T) {
 	t.Parallel()
