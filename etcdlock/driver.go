@@ -9,7 +9,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/pawl-lock/pawl/driver"
@@ -60,8 +59,6 @@ var (
 	_ driver.Driver    = (*Driver)(nil)
 	_ driver.Inspector = (*Driver)(nil)
 	_ driver.Watcher   = (*Driver)(nil)
-
-	errLeaseExists = rpctypes.ErrGRPCLeaseExist
 )
 
 // New makes a driver over a client, which stays the caller's: Close leaves it as it is. New does no I/O; a bad option is

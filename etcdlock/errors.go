@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -42,10 +43,23 @@ func desc(err error) string { return rpctypes.ErrorDesc(err) }
 var unsent = []string{"Error while dialing", "error reading server preface", "no connection available", "no address available",
 	"no children to pick from", "authentication handshake failed", "timed out waiting for server handshake"}
 
-// elsewhere reports whether another member may do what this one refused.
+// elsewhere reports whether another member may do what this one did not.
 func elsewhere(err error) bool {
-	return is(err, rpctypes.ErrGRPCNoLeader) || is(err, rpctypes.ErrGRPCNotSupportedForLearner)
+	if err == nil {
+		return false
+	}
+	st, ok := status.FromError(err)
+	return ok && st.Code() == codes.Unavailable || is(err, rpctypes.ErrGRPCNoLeader) || is(err, rpctypes.ErrGRPCNotSupportedForLearner)
 }
+
+// noAnswer is the end of a request that was not answered within so long.
+type noAnswer time.Duration
+
+func (d noAnswer) Error() string {
+	return fmt.Sprintf("no answer within %v: has the cluster lost its quorum?", time.Duration(d))
+}
+
+func (d noAnswer) Is(target error) bool { return target == context.DeadlineExceeded }
 
 func is(err, want error) bool { return err != nil && desc(err) == desc(want) }
 
@@ -70,7 +84,7 @@ func translate(ctx context.Context, err error) error {
 		return fmt.Errorf("etcd: %s (%s): %w", what, strings.TrimPrefix(text, "etcdserver: "), driver.ErrNotDone)
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("etcd: no answer: %w", context.Cause(ctx))
+		return fmt.Errorf("etcd: %w", context.Cause(ctx))
 	}
 	for _, u := range unsent {
 		if strings.Contains(text, u) {

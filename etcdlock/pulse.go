@@ -34,7 +34,7 @@ type beat struct {
 
 // keepAlive sends one keepalive for a lease and waits for the answer. A member that is silent is passed over for the next.
 func (p *pulse) keepAlive(ctx context.Context, lease int64, ttl time.Duration) beat {
-	answers := make(chan beat, 3)
+	answers := make(chan beat, 6)
 	send := func() {
 		if !p.d.run(func() { answers <- p.once(ctx, lease) }) {
 			answers <- beat{err: errClosed}
@@ -42,7 +42,8 @@ func (p *pulse) keepAlive(ctx context.Context, lease int64, ttl time.Duration) b
 	}
 	send()
 	sent, out := 1, 1
-	t := time.NewTimer(silence(ttl))
+	wait := silence(ttl)
+	t := time.NewTimer(wait)
 	defer t.Stop()
 	for {
 		select {
@@ -62,7 +63,8 @@ func (p *pulse) keepAlive(ctx context.Context, lease int64, ttl time.Duration) b
 				sent++
 				out++
 				send()
-				t.Reset(silence(ttl))
+				wait *= 2
+				t.Reset(wait)
 			}
 		case <-ctx.Done():
 			return beat{err: translate(ctx, ctx.Err())}

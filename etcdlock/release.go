@@ -166,12 +166,8 @@ type keep struct {
 // keeper gets a lease for the time that a name is kept, and prepares what to put with it.
 func (d *Driver) keeper(ctx context.Context, h driver.Hold, end driver.End, e ended) (*keep, error) {
 	k := &keep{lease: newLease()}
-	resp, err := d.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: min(seconds(end.Keep), maxSeconds), ID: k.lease})
-	if err == nil {
-		err = d.sameCluster(resp.GetHeader())
-	}
-	if err != nil && !is(err, errLeaseExists) {
-		return nil, translate(ctx, err)
+	if _, err := d.lease(ctx, k.lease, min(seconds(end.Keep), maxSeconds)); err != nil {
+		return nil, err
 	}
 	k.until = driver.Now().Add(end.Keep)
 	id := clientv3.WithLease(clientv3.LeaseID(k.lease))

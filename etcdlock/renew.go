@@ -86,19 +86,14 @@ func (d *Driver) Renew(ctx context.Context, hs []driver.Hold) []error {
 	}
 	wg.Wait()
 
-	beats := map[*session]error{}
-	var mu sync.Mutex
+	beats := map[*session]*error{}
 	for _, r := range rs {
-		if _, ok := beats[r.s]; ok || errs[r.i] != nil {
-			continue
+		if beats[r.s] == nil && errs[r.i] == nil {
+			beats[r.s] = new(error)
 		}
-		beats[r.s] = nil
-		each(func() {
-			err := r.s.beat(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			beats[r.s] = err
-		})
+	}
+	for s, err := range beats {
+		each(func() { *err = s.beat(ctx) })
 	}
 	for from := 0; from < len(rs); from += together {
 		some := rs[from:min(from+together, len(rs))]
@@ -109,7 +104,10 @@ func (d *Driver) Renew(ctx context.Context, hs []driver.Hold) []error {
 	d.mu.Lock()
 	var lost []*place
 	for _, r := range rs {
-		err := beats[r.s]
+		var err error
+		if b := beats[r.s]; b != nil {
+			err = *b
+		}
 		switch {
 		case errors.Is(err, errLeaseGone) || errs[r.i] == driver.ErrNotHeld:
 			errs[r.i] = driver.ErrNotHeld

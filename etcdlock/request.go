@@ -17,42 +17,54 @@ const minLimit = 2 * time.Second
 // bound makes the context of a call: it ends with ctx, with the driver, and when limit is over.
 func (d *Driver) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	limit = max(limit, minLimit)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("etcd: no answer within %v: has the cluster lost its quorum? %w", limit, context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, noAnswer(limit))
 	ctx, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(d.life, func() { end(fmt.Errorf("etcdlock: %w", driver.ErrClosed)) })
 	return clientv3.WithRequireLeader(ctx), func() { stop(); end(nil); cancel() }
 }
 
-// answer is what became of a request.
-type answer struct {
-	resp *clientv3.TxnResponse
+type answer = answerOf[*clientv3.TxnResponse]
+
+// answerOf is what became of a request.
+type answerOf[T any] struct {
+	resp T
 	err  error // translated
 	// loose says that a copy of the request may still be on its way, whatever the answer is.
 	loose bool
 }
 
-// ask sends one transaction that may arrive twice without harm. Where the cluster has several members and one is silent or
-// cut off, a copy goes to the next one.
+// ask sends one transaction that may arrive twice without harm.
 func (d *Driver) ask(ctx context.Context, ttl time.Duration, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) answer {
-	send := func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	return ask(ctx, d, ttl, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		resp, err := d.kv.Txn(ctx).If(cmps...).Then(then...).Else(otherwise...).Commit()
 		if err == nil {
 			err = d.sameCluster(resp.Header)
 		}
 		return resp, err
-	}
+	})
+}
+
+// ask sends a request that may arrive twice without harm. Where the cluster has several members and one is silent, breaks
+// off or has no leader, a copy goes to the next one: it is one request still, to the cluster.
+func ask[T any](ctx context.Context, d *Driver, ttl time.Duration, send func(context.Context) (T, error)) answerOf[T] {
 	if ctx.Err() != nil {
-		return answer{err: fmt.Errorf("etcd: %w: %w", context.Cause(ctx), driver.ErrNotDone)}
+		return answerOf[T]{err: undone(translate(ctx, ctx.Err()))}
 	}
-	members := min(len(d.client.Endpoints()), 4)
+	members := len(d.client.Endpoints())
 	if members < 2 {
 		resp, err := send(ctx)
 		err = translate(ctx, err)
-		return answer{resp, err, err != nil && !certain(err)}
+		return answerOf[T]{resp, err, err != nil && !certain(err)}
 	}
+	copies := 2 * min(members, 5) // the connection's balancer may come to a bad member twice
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answers := make(chan answer, members)
+	type one struct {
+		resp  T
+		err   error
+		again bool
+	}
+	answers := make(chan one, copies)
 	sent, out := 0, 0
 	copyTo := func() {
 		sent++
@@ -60,14 +72,14 @@ func (d *Driver) ask(ctx context.Context, ttl time.Duration, cmps []clientv3.Cmp
 		if !d.run(func() {
 			resp, err := send(ctx)
 			again := elsewhere(err)
-			err = translate(ctx, err)
-			answers <- answer{resp, err, again}
+			answers <- one{resp, translate(ctx, err), again}
 		}) {
-			answers <- answer{err: errClosed}
+			answers <- one{err: errClosed}
 		}
 	}
 	copyTo()
-	patience := time.NewTimer(silence(ttl))
+	wait := silence(ttl)
+	patience := time.NewTimer(wait)
 	defer patience.Stop()
 	var worst error
 	loose := false
@@ -75,10 +87,8 @@ func (d *Driver) ask(ctx context.Context, ttl time.Duration, cmps []clientv3.Cmp
 		select {
 		case a := <-answers:
 			out--
-			again := a.loose
 			if a.err == nil {
-				a.loose = loose || out > 0
-				return a
+				return answerOf[T]{a.resp, nil, loose || out > 0}
 			}
 			if !certain(a.err) {
 				loose = true
@@ -86,25 +96,34 @@ func (d *Driver) ask(ctx context.Context, ttl time.Duration, cmps []clientv3.Cmp
 			if worst == nil || certain(worst) {
 				worst = a.err
 			}
-			if again && sent < members {
-				copyTo()
-			} else if out == 0 {
-				return answer{err: worst, loose: loose}
+			switch {
+			case a.again && sent < copies:
+				if out == 0 && sent >= members { // all were asked
+					patience.Reset(min(wait, 200*time.Millisecond))
+				} else {
+					copyTo()
+				}
+			case out == 0:
+				return answerOf[T]{err: worst, loose: loose}
 			}
 		case <-patience.C:
-			if sent < members {
+			if sent < copies {
 				copyTo()
-				patience.Reset(silence(ttl))
+				wait *= 2 // an election takes its time
+				patience.Reset(wait)
 			}
 		case <-ctx.Done():
-			return answer{err: translate(ctx, ctx.Err()), loose: true}
+			if worst == nil || certain(worst) && out > 0 {
+				worst = translate(ctx, ctx.Err())
+			}
+			return answerOf[T]{err: worst, loose: loose || out > 0}
 		}
 	}
 }
 
 // silence is how long a member may take before another one is asked.
 func silence(ttl time.Duration) time.Duration {
-	return min(max(ttl/10, 200*time.Millisecond), time.Second)
+	return min(max(ttl/10, 200*time.Millisecond), 500*time.Millisecond)
 }
 
 // sameCluster refuses an answer of a cluster other than the first that answered: its revisions, and so its locks, have

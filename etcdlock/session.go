@@ -3,10 +3,12 @@ package etcdlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/pawl-lock/pawl/driver"
@@ -71,7 +73,7 @@ func (d *Driver) session(ctx context.Context, seconds int64) (*session, error) {
 
 func (d *Driver) open(o *opening, seconds int64) {
 	defer close(o.done)
-	ctx, stop := d.bound(context.Background(), min(time.Duration(seconds)*time.Second, 5*time.Second))
+	ctx, stop := d.bound(context.Background(), min(time.Duration(seconds)*time.Second, 10*time.Second))
 	defer stop()
 	s, err := d.grant(ctx, seconds)
 	d.mu.Lock()
@@ -100,23 +102,13 @@ func (d *Driver) grant(ctx context.Context, seconds int64) (*session, error) {
 	s := &session{d: d, seconds: seconds, lease: newLease(), gone: make(chan struct{}), look: make(chan struct{}, 1),
 		seats: map[string]string{}, places: map[*place]struct{}{}}
 	s.sent = driver.Now()
-	resp, err := d.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: seconds, ID: s.lease})
-	if err == nil {
-		err = d.sameCluster(resp.GetHeader())
-	}
-	ttl := resp.GetTTL()
-	if is(err, errLeaseExists) { // a copy of the same request was first
-		b := d.pulse.keepAlive(ctx, s.lease, time.Duration(seconds)*time.Second)
-		s.sent, ttl, err = b.sent, int64(b.ttl/time.Second), b.err
-	}
-	if err != nil {
-		err = translate(ctx, err)
+	var err error
+	if s.ttl, err = d.lease(ctx, s.lease, seconds); err != nil {
 		if certain(err) {
 			return nil, err
 		}
 		return s, err
 	}
-	s.ttl = time.Duration(ttl) * time.Second
 	s.mark = markKey(d.opts.Prefix, s.lease)
 	a := d.ask(ctx, s.ttl, nil, []clientv3.Op{clientv3.OpPut(s.mark, "", clientv3.WithLease(clientv3.LeaseID(s.lease)))}, nil)
 	if a.err != nil {
@@ -124,6 +116,31 @@ func (d *Driver) grant(ctx context.Context, seconds int64) (*session, error) {
 	}
 	s.gen = a.resp.Header.Revision
 	return s, nil
+}
+
+// lease gets a lease, with the ID that it is to have. It answers the TTL as granted.
+func (d *Driver) lease(ctx context.Context, id, seconds int64) (time.Duration, error) {
+	ttl := time.Duration(seconds) * time.Second
+	a := ask(ctx, d, ttl, func(ctx context.Context) (*pb.LeaseGrantResponse, error) {
+		r, err := d.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: seconds, ID: id})
+		if err == nil {
+			err = d.sameCluster(r.GetHeader())
+		}
+		if is(err, rpctypes.ErrGRPCLeaseExist) { // a copy of the same request was first
+			return &pb.LeaseGrantResponse{}, nil
+		}
+		return r, err
+	})
+	switch {
+	case a.err != nil:
+		return 0, a.err
+	case a.resp.Error != "":
+		return 0, fmt.Errorf("etcd: a lease was refused: %s: %w", a.resp.Error, driver.ErrNotDone)
+	case a.resp.TTL == 0:
+		b := d.pulse.keepAlive(ctx, id, ttl)
+		return b.ttl, b.err
+	}
+	return time.Duration(a.resp.TTL) * time.Second, nil
 }
 
 // idleLimit is how long a session that nobody uses is kept, at least.

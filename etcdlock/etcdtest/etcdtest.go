@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,10 +23,11 @@ import (
 
 // Options say what cluster to start. The zero value is one member of the current version.
 type Options struct {
-	Members int      // 0: one
-	Debian  bool     // the server of Debian's package etcd-server, version 3.4
-	Args    []string // added to each member's command line
-	Durable bool     // sync each write to the disk, as a cluster in use does; tests that only kill processes need not
+	Members  int      // 0: one
+	Debian   bool     // the server of Debian's package etcd-server, version 3.4
+	Args     []string // added to each member's command line
+	Cuttable bool     // members can be cut off from one another
+	Durable  bool     // sync each write to the disk, as a cluster in use does; tests that only kill processes need not
 }
 
 // Cluster is a running cluster. Its methods fail the test when they cannot do their work. They are for one goroutine.
@@ -43,7 +45,10 @@ type Member struct {
 
 	t      testing.TB
 	name   string
-	peer   string
+	peer   string // where the others reach it
+	listen string // where it listens for them
+	id     string // in hex
+	cuts   *cuts
 	bin    string
 	args   []string
 	cmd    *exec.Cmd
@@ -79,13 +84,26 @@ func Start(t testing.TB, o Options) *Cluster {
 
 func start(t testing.TB, bin string, o Options) (*Cluster, error) {
 	c := &Cluster{t: t}
-	addrs, err := freeAddrs(2 * max(o.Members, 1))
+	addrs, err := freeAddrs(3 * max(o.Members, 1))
 	if err != nil {
 		return nil, err
 	}
 	var all, clients []string
+	var cut *cuts
+	if o.Cuttable {
+		cut = newCuts()
+	}
 	for i := range max(o.Members, 1) {
-		m := &Member{t: t, name: fmt.Sprintf("m%d", i+1), Addr: addrs[2*i], peer: "http://" + addrs[2*i+1], bin: bin}
+		m := &Member{t: t, name: fmt.Sprintf("m%d", i+1), Addr: addrs[3*i], peer: "http://" + addrs[3*i+1], bin: bin, cuts: cut}
+		m.listen = m.peer
+		if o.Cuttable {
+			m.listen = "http://" + addrs[3*i+2]
+			p, err := newProxy(addrs[3*i+1], addrs[3*i+2], cut)
+			if err != nil {
+				return nil, err
+			}
+			t.Cleanup(p.close)
+		}
 		all = append(all, m.name+"="+m.peer)
 		clients = append(clients, m.Addr)
 		c.Members = append(c.Members, m)
@@ -103,7 +121,7 @@ func start(t testing.TB, bin string, o Options) (*Cluster, error) {
 		})
 		m.args = []string{"--name", m.name, "--data-dir", filepath.Join(m.Dir, "data"),
 			"--listen-client-urls", "http://" + m.Addr, "--advertise-client-urls", "http://" + m.Addr,
-			"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
+			"--listen-peer-urls", m.listen, "--initial-advertise-peer-urls", m.peer,
 			"--initial-cluster", strings.Join(all, ","), "--initial-cluster-state", "new", "--initial-cluster-token", t.Name(),
 			"--log-level", "error"}
 		if !o.Debian && !o.Durable {
@@ -121,8 +139,40 @@ func start(t testing.TB, bin string, o Options) (*Cluster, error) {
 		}
 		return nil, err
 	}
-	return c, nil
+	return c, c.identify()
 }
+
+// identify learns the members' IDs.
+func (c *Cluster) identify() error {
+	if c.Members[0].cuts == nil {
+		return nil
+	}
+	cli := c.Client()
+	defer cli.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	list, err := cli.MemberList(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range c.Members {
+		for _, l := range list.Members {
+			if l.Name == m.name {
+				m.id = strconv.FormatUint(l.ID, 16)
+				m.cuts.mu.Lock()
+				m.cuts.owner[strings.TrimPrefix(m.listen, "http://")] = m.id
+				m.cuts.mu.Unlock()
+			}
+		}
+	}
+	return nil
+}
+
+// Cut cuts the member off from the other ones, both ways; its clients still reach it. The cluster must be Cuttable.
+func (m *Member) Cut() { m.cuts.set(m.id, true) }
+
+// Heal ends a Cut.
+func (m *Member) Heal() { m.cuts.set(m.id, false) }
 
 // disk is where a cluster keeps its data: in memory where there is such a place, since etcd waits for each write.
 func disk(o Options) string {

@@ -9,6 +9,7 @@ import (
 	"github.com/pawl-lock/pawl/drivertest"
 	"github.com/pawl-lock/pawl/etcdlock"
 	"github.com/pawl-lock/pawl/etcdlock/etcdtest"
+	"github.com/pawl-lock/pawl/etcdlock/etcdtest/suite"
 )
 
 // Most of the tests only wait.
@@ -19,12 +20,12 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	drivertest.Run(t, etcdtest.Harness(etcdtest.Start(t, etcdtest.Options{Debian: true}), nil))
+	drivertest.Run(t, suite.Harness(etcdtest.Start(t, etcdtest.Options{Debian: true}), nil))
 }
 
 // With PeerToken, the areas that have to do with tokens.
 func TestPeerToken(t *testing.T) {
-	h := etcdtest.Harness(etcdtest.Start(t, etcdtest.Options{Debian: true}), &etcdlock.Options{PeerToken: true, Prefix: "peers/"})
+	h := suite.Harness(etcdtest.Start(t, etcdtest.Options{Debian: true}), &etcdlock.Options{PeerToken: true, Prefix: "peers/"})
 	h.Stall = nil
 	d := h.Open(t)
 	for _, r := range drivertest.Rules() {

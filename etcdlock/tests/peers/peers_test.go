@@ -24,6 +24,7 @@ import (
 	"github.com/pawl-lock/pawl/driver"
 	"github.com/pawl-lock/pawl/etcdlock"
 	"github.com/pawl-lock/pawl/etcdlock/etcdtest"
+	"github.com/pawl-lock/pawl/etcdlock/etcdtest/suite"
 )
 
 const (
@@ -288,7 +289,7 @@ func within(t testing.TB, what string, f func()) {
 // A foreign contender is shown, and can be ended from what is shown.
 func TestInspectAndSteal(t *testing.T) {
 	c := etcdtest.Start(t, etcdtest.Options{})
-	d := etcdtest.Open(t, c.URL, nil)
+	d := suite.Open(t, c.URL, nil)
 	m := mutexLocker(t, c, "shown")
 	m.lock(t)
 	waiter := mutexLocker(t, c, "shown")

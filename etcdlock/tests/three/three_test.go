@@ -6,8 +6,9 @@ import (
 
 	"github.com/pawl-lock/pawl/drivertest"
 	"github.com/pawl-lock/pawl/etcdlock/etcdtest"
+	"github.com/pawl-lock/pawl/etcdlock/etcdtest/suite"
 )
 
 func TestConformance(t *testing.T) {
-	drivertest.Run(t, etcdtest.Harness(etcdtest.Start(t, etcdtest.Options{Members: 3}), nil))
+	drivertest.Run(t, suite.Harness(etcdtest.Start(t, etcdtest.Options{Members: 3}), nil))
 }

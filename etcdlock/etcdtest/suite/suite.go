@@ -1,4 +1,5 @@
-package etcdtest
+// Package suite is the harness of the conformance suite over a cluster of package etcdtest.
+package suite
 
 import (
 	"context"
@@ -11,13 +12,14 @@ import (
 	"github.com/pawl-lock/pawl/driver"
 	"github.com/pawl-lock/pawl/drivertest"
 	"github.com/pawl-lock/pawl/etcdlock"
+	"github.com/pawl-lock/pawl/etcdlock/etcdtest"
 )
 
 // Kinds are all kinds that etcdlock carries.
 var Kinds = []driver.Kind{driver.Exclusive, driver.Fair, driver.Read, driver.Write, driver.Permits, driver.Leader, driver.Once}
 
 // Harness is that of the conformance suite over a cluster.
-func Harness(c *Cluster, opts *etcdlock.Options) drivertest.Harness {
+func Harness(c *etcdtest.Cluster, opts *etcdlock.Options) drivertest.Harness {
 	raw := c.Client()
 	return drivertest.Harness{
 		Open:        func(t testing.TB) driver.Driver { return Open(t, c.URL, opts) },

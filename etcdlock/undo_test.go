@@ -1,0 +1,154 @@
+package etcdlock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/etcdlock/etcdtest"
+)
+
+func startDriver(t *testing.T) *Driver {
+	t.Helper()
+	d := New(etcdtest.Start(t, etcdtest.Options{}).Client(), nil)
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// lateCopy is the request that join sends for p, as it would arrive late.
+func lateCopy(t *testing.T, d *Driver, p *place) func() bool {
+	t.Helper()
+	ctx := t.Context()
+	s, gen, err := p.sit(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seat, value := p.seat, p.value
+	return func() bool {
+		t.Helper()
+		resp, err := d.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(first(p.base)), "=", 0).WithRange(last(p.base)),
+			clientv3.Compare(clientv3.ModRevision(s.mark), "=", gen)).
+			Then(clientv3.OpPut(seat, value, clientv3.WithLease(clientv3.LeaseID(s.lease)))).Commit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Succeeded
+	}
+}
+
+// TestLateRequest lets a copy of an acquisition arrive after it was undone: before and after another hold had the same key.
+func TestLateRequest(t *testing.T) {
+	d := startDriver(t)
+	enter := func(id string) *place {
+		p, err := d.Enter(t.Context(), driver.Request{Hold: driver.Hold{Kind: driver.Exclusive, Name: "late", ID: id, Permits: 1, TTL: 10 * time.Second},
+			Notify: func(driver.Signal) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.(*place)
+	}
+	for _, arrived := range []bool{false, true} {
+		p := enter("a:1")
+		late := lateCopy(t, d, p)
+		p.loose = true // the request was sent, and no answer came
+		if arrived && !late() {
+			t.Fatal("the request should have taken the free name")
+		}
+		if err := p.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if late() {
+			t.Fatal("a copy that arrived after Leave took the name")
+		}
+		q := enter("a:2")
+		if _, err := q.Try(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		if late() {
+			t.Fatal("a copy that arrived after Leave took the name from the next")
+		}
+		if err := d.Release(t.Context(), q.r.Hold, driver.End{}); err != nil {
+			t.Fatal(err)
+		}
+		if late() {
+			t.Fatal("a copy that arrived after the next hold took the name")
+		}
+	}
+}
+
+// TestLateUndo lets a copy of an undo arrive when the next hold has the same key.
+func TestLateUndo(t *testing.T) {
+	d := startDriver(t)
+	enter := func(id string) *place {
+		p, err := d.Enter(t.Context(), driver.Request{Hold: driver.Hold{Kind: driver.Exclusive, Name: "late", ID: id, Permits: 1, TTL: 10 * time.Second},
+			Notify: func(driver.Signal) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.(*place)
+	}
+	p := enter("a:1")
+	lateCopy(t, d, p)()
+	p.loose = true
+	again := &place{d: d, r: p.r, base: p.base, value: p.value, sess: p.sess, attn: p.attn, seat: p.seat, loose: true}
+	if err := p.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	q := enter("a:2")
+	if _, err := q.Try(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if q.seat != again.seat {
+		t.Fatalf("the next hold has the key %q, not %q", q.seat, again.seat)
+	}
+	if err := again.undo(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Renew(context.Background(), []driver.Hold{q.r.Hold})[0]; err != nil {
+		t.Fatalf("the next hold after a late undo: %v", err)
+	}
+}
+
+// TestNoAdoption: a key of our own session that somebody else put is no hold of ours.
+func TestNoAdoption(t *testing.T) {
+	d := startDriver(t)
+	r := driver.Request{Hold: driver.Hold{Kind: driver.Exclusive, Name: "adopted", ID: "a:1", Permits: 1, TTL: 10 * time.Second}, Notify: func(driver.Signal) {}}
+	s, err := d.session(t.Context(), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.kv.Put(t.Context(), plainKey("adopted", s.lease), "", clientv3.WithLease(clientv3.LeaseID(s.lease))); err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.Enter(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Try(t.Context(), 1); err == nil {
+		t.Fatal("a key that was there before the request counts as granted")
+	}
+}
+
+// TestMarkDeleted: a stranger who deletes the session's mark stops nobody.
+func TestMarkDeleted(t *testing.T) {
+	d := startDriver(t)
+	for i := range 3 {
+		r := driver.Request{Hold: driver.Hold{Kind: driver.Exclusive, Name: "marked", ID: "a:" + string(rune('1'+i)), Permits: 1, TTL: 10 * time.Second}, Notify: func(driver.Signal) {}}
+		p, err := d.Enter(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Try(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.kv.Delete(t.Context(), marks, clientv3.WithPrefix()); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Release(t.Context(), r.Hold, driver.End{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
