@@ -154,7 +154,11 @@ func (c *Client) Close() error {
 		select {
 		case <-o.over:
 		case <-t.C:
-			errs = append(errs, fmt.Errorf("pawl: close: %q was not unlocked; it runs out by itself", o.name))
+			select {
+			case <-o.over: // while another one was waited for
+			default:
+				errs = append(errs, fmt.Errorf("pawl: close: %q was not unlocked; it runs out by itself", o.name))
+			}
 		}
 		t.Stop()
 	}

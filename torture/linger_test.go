@@ -69,6 +69,29 @@ func TestLingerGivesWay(t *testing.T) {
 	})
 }
 
+// With Linger a lease is handed on for longer than a slice, but only while no other process wants it.
+func TestLingerKeepsTheSlice(t *testing.T) {
+	for _, wanted := range []bool{false, true} {
+		t.Run(map[bool]string{false: "alone", true: "wanted"}[wanted], func(t *testing.T) {
+			bubble(t, func(t *world) {
+				a, wire := t.process(pawl.Options{Linger: time.Second})
+				b, _ := t.process()
+				first := t.must(a.Mutex("x"))
+				wg := t.crowd(20, a.Mutex("x"), time.Millisecond, func(*pawl.Lease) {})
+				if wanted {
+					ch := t.lock(t.Context(), b.Mutex("x"))
+					go func() { (<-ch).l.Unlock() }()
+				}
+				first.Unlock()
+				wg.Wait()
+				if n := wire.Calls("Try"); wanted != (n > 1) {
+					t.Errorf("%d requests to the store", n)
+				}
+			})
+		})
+	}
+}
+
 // What lingers is no use to a caller with another policy, or another kind of lock: it is given back for them.
 func TestLingerForEqualsOnly(t *testing.T) {
 	bubble(t, func(t *world) {

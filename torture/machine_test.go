@@ -726,7 +726,11 @@ func (m *machine) stop(t *rapid.T) {
 }
 
 func TestMachine(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		rapid.SyncTest(t, func(t *rapid.T) { play(t, 3) })
-	})
+	for _, n := range []int{1, 2, 3, 5} {
+		t.Run(fmt.Sprint(n, " processes"), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				rapid.SyncTest(t, func(t *rapid.T) { play(t, n) })
+			})
+		})
+	}
 }

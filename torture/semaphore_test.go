@@ -107,6 +107,28 @@ func TestPermitHandOff(t *testing.T) {
 	})
 }
 
+// A permit does not pass to a waiter that asks for more or fewer.
+func TestPermitHandOffToEqualsOnly(t *testing.T) {
+	bubble(t, func(t *world) {
+		a, _ := t.process()
+		held := t.must(a.Semaphore("x", 2).Weight(2))
+		first := t.lock(t.Context(), a.Semaphore("x", 2))
+		second := t.lock(t.Context(), a.Semaphore("x", 2).Weight(2))
+		third := t.lock(t.Context(), a.Semaphore("x", 2))
+		held.Unlock()
+		l1 := t.got(first)
+		t.waits(second)
+		l1.Unlock()
+		l2 := t.got(second)
+		want(t, "the same hold", l1.ID() == l2.ID(), false)
+		r, _ := t.store.Inspect(t.Context(), "x")
+		want(t, "permits taken", r.Holds[0].Permits, 2)
+		t.waits(third)
+		l2.Unlock()
+		t.got(third).Unlock()
+	})
+}
+
 // Everybody must name the same limit, and permits that can never be had are refused at once.
 func TestPermitLimits(t *testing.T) {
 	bubble(t, func(t *world) {
