@@ -17,7 +17,7 @@ var exclusionCases = []Case{
 		Sentence: "Of all holders in all clients one works at a time, and tokens rise from each to the next.",
 		flavours: exclusive,
 		check: func(c *run) {
-			const goroutines, rounds = 3, 8
+			const goroutines, rounds = 3, 5
 			r := &region{c: c}
 			nodes := c.several(3, pawl.Options{})
 			var wg sync.WaitGroup
@@ -87,7 +87,7 @@ var exclusionCases = []Case{
 			}
 			c.free(w)
 
-			const rounds = 8
+			const rounds = 5
 			var reading atomic.Int64
 			r := &region{c: c}
 			var wg sync.WaitGroup
@@ -136,7 +136,7 @@ var exclusionCases = []Case{
 		Sentence: "A semaphore gives out all of its permits over all clients, and never more.",
 		with:     []driver.Kind{driver.Permits},
 		check: func(c *run) {
-			const limit, rounds = 3, 8
+			const limit, rounds = 3, 5
 			nodes := c.several(3, pawl.Options{})
 			var ls []*pawl.Lease
 			for _, n := range nodes {

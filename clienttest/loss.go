@@ -111,7 +111,7 @@ var lossCases = []Case{
 						l.Unlock()
 					}
 				}()
-				for k := range 60 {
+				for k := range 40 {
 					l, err := c.lock(a, fmt.Sprint(c.name, k)).Lock(c.ctx)
 					if slow(err) {
 						return false
