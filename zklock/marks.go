@@ -38,14 +38,20 @@ func (m *marks) set(dir string, to mark) {
 	m.dirs[dir] = to
 }
 
-// czxid is that of the node whose creation was answered right before dir was listed; 0: not known. It uses the mark up.
-func (m *marks) czxid(path string, dir *zk.Stat) int64 {
+// take is the mark of a directory, which is used up, or a zero one. It is taken before a creation is sent: what is recorded
+// later may be the deletion of another place of this driver, behind which the one change is somebody else's creation.
+func (m *marks) take(dir string) mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	old, ok := m.dirs[path]
-	delete(m.dirs, path)
+	old := m.dirs[dir]
+	delete(m.dirs, dir)
+	return old
+}
+
+// created is the czxid of the node whose creation was sent when before was taken, and answered before dir was listed; 0: not known.
+func (before mark) created(dir *zk.Stat) int64 {
 	now := markOf(dir)
-	if ok && now == old.next() || now.cversion == 1 && dir.NumChildren == 1 {
+	if before != (mark{}) && now == before.next() || now.cversion == 1 && dir.NumChildren == 1 {
 		return dir.Pzxid
 	}
 	return 0

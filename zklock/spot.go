@@ -25,6 +25,7 @@ type spot struct {
 
 // fresh is what the answers to a create and the listing behind it prove, so that the node need not be read again.
 type fresh struct {
+	before  mark // of the directory, taken before the create was sent
 	dir     *zk.Stat
 	session int64
 }
@@ -62,6 +63,7 @@ func (s *spot) create(ctx context.Context) (view, error) {
 	f := &flight{done: make(chan struct{})}
 	s.flight, s.fresh = f, nil
 	session := conn.SessionID()
+	before := s.d.marks.take(s.dir)
 	listed := make(chan listing, 1)
 	go func() {
 		defer close(f.done)
@@ -108,7 +110,7 @@ func (s *spot) create(ctx context.Context) (view, error) {
 		}
 	case len(own) == 1 && session != 0 && conn.SessionID() == session:
 		// Sessions never come back, so it was this one all the time.
-		s.fresh = &fresh{l.stat, session}
+		s.fresh = &fresh{before, l.stat, session}
 		return v, nil
 	}
 	return v, s.single(ctx, v)
@@ -215,7 +217,7 @@ func (s *spot) known() *zk.Stat {
 	if f == nil {
 		return nil
 	}
-	if czxid := s.d.marks.czxid(s.dir, f.dir); czxid != 0 {
+	if czxid := f.before.created(f.dir); czxid != 0 {
 		return &zk.Stat{Czxid: czxid, EphemeralOwner: f.session}
 	}
 	return nil
