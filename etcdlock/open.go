@@ -11,10 +11,13 @@ import (
 	"strings"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/pawl-lock/pawl/driver"
 )
@@ -36,12 +39,15 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 		return nil, err
 	}
 	where := strings.Join(cfg.Endpoints, ", ")
-	ctx, cancel := context.WithTimeoutCause(ctx, openLimit, fmt.Errorf("no answer within %v: is the address right, and has the cluster its quorum? %w", openLimit, context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	life, end := context.WithCancel(context.Background())
 	cfg.Context = life
 	stop := context.AfterFunc(ctx, end)
-	client, err := clientv3.New(cfg)
+	var client *clientv3.Client
+	if err = probe(ctx, cfg); err == nil {
+		client, err = clientv3.New(cfg)
+	}
 	if err != nil {
 		end()
 		return nil, fmt.Errorf("etcd at %s: %w", where, openError(ctx, err))
@@ -70,13 +76,40 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 const openLimit = 10 * time.Second
 
 func openError(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	switch text := err.Error(); {
+	case ctx.Err() != nil && strings.Contains(text, context.DeadlineExceeded.Error()):
+		return fmt.Errorf("no answer in time: is the address right, and has the cluster its quorum? %w", context.Cause(ctx))
+	case ctx.Err() != nil && strings.Contains(text, context.Canceled.Error()):
 		return context.Cause(ctx)
-	}
-	if strings.HasPrefix(err.Error(), "etcd") { // translated
+	case strings.HasPrefix(text, "etcd: "), strings.HasPrefix(text, "etcdlock: "):
 		return err
 	}
 	return translate(ctx, err)
+}
+
+// probe asks whether there is an etcd at all. The client itself would try again until ctx ends, and not say why.
+func probe(ctx context.Context, cfg clientv3.Config) error {
+	cfg.Username, cfg.Password = "", "" // whoever it is need not be told
+	client, err := clientv3.New(cfg)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for end := time.Now().Add(time.Second); ; {
+		_, err := pb.NewKVClient(client.ActiveConnection()).Range(ctx, &pb.RangeRequest{Key: []byte(marks), Serializable: true, CountOnly: true})
+		if st, ok := status.FromError(err); !ok || st.Code() != codes.Unavailable && st.Code() != codes.Unimplemented && ctx.Err() == nil {
+			return nil // whatever it says, it says it as etcd does
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			return translate(ctx, err)
+		}
+		t := time.NewTimer(100 * time.Millisecond)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+	}
 }
 
 // reach makes one read that needs the quorum.

@@ -7,6 +7,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/pawl-lock/pawl/driver"
 )
@@ -53,7 +54,7 @@ func ask[T any](ctx context.Context, d *Driver, ttl time.Duration, send func(con
 	members := len(d.client.Endpoints())
 	if members < 2 {
 		resp, err := send(ctx)
-		err = translate(ctx, err)
+		err = d.translate(ctx, err)
 		return answerOf[T]{resp, err, err != nil && !certain(err)}
 	}
 	copies := 2 * min(members, 5) // the connection's balancer may come to a bad member twice
@@ -114,11 +115,19 @@ func ask[T any](ctx context.Context, d *Driver, ttl time.Duration, send func(con
 			}
 		case <-ctx.Done():
 			if worst == nil || certain(worst) && out > 0 {
-				worst = translate(ctx, ctx.Err())
+				worst = d.translate(ctx, ctx.Err())
 			}
 			return answerOf[T]{err: worst, loose: loose || out > 0}
 		}
 	}
+}
+
+// translate is translate for a driver, which knows whether there was a connection.
+func (d *Driver) translate(ctx context.Context, err error) error {
+	if s := d.client.ActiveConnection().GetState(); err != nil && ctx.Err() != nil && s != connectivity.Ready {
+		return fmt.Errorf("etcd: no member can be reached: %w", context.Cause(ctx))
+	}
+	return translate(ctx, err)
 }
 
 // silence is how long a member may take before another one is asked.

@@ -4,6 +4,7 @@ package etcdtest
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"os"
@@ -27,8 +28,12 @@ type Options struct {
 	Debian   bool     // the server of Debian's package etcd-server, version 3.4
 	Args     []string // added to each member's command line
 	Cuttable bool     // members can be cut off from one another
+	TLS      *TLS     // for clients
 	Durable  bool     // sync each write to the disk, as a cluster in use does; tests that only kill processes need not
 }
+
+// TLS names the files of the certificate that the members show to clients.
+type TLS struct{ Cert, Key string }
 
 // Cluster is a running cluster. Its methods fail the test when they cannot do their work. They are for one goroutine.
 type Cluster struct {
@@ -49,6 +54,7 @@ type Member struct {
 	listen string // where it listens for them
 	id     string // in hex
 	cuts   *cuts
+	tls    bool
 	bin    string
 	args   []string
 	cmd    *exec.Cmd
@@ -119,14 +125,22 @@ func start(t testing.TB, bin string, o Options) (*Cluster, error) {
 			}
 			os.RemoveAll(m.Dir)
 		})
+		scheme := "http://"
+		if o.TLS != nil {
+			scheme = "https://"
+		}
 		m.args = []string{"--name", m.name, "--data-dir", filepath.Join(m.Dir, "data"),
-			"--listen-client-urls", "http://" + m.Addr, "--advertise-client-urls", "http://" + m.Addr,
+			"--listen-client-urls", scheme + m.Addr, "--advertise-client-urls", scheme + m.Addr,
 			"--listen-peer-urls", m.listen, "--initial-advertise-peer-urls", m.peer,
 			"--initial-cluster", strings.Join(all, ","), "--initial-cluster-state", "new", "--initial-cluster-token", t.Name(),
 			"--log-level", "error"}
 		if !o.Debian && !o.Durable {
 			// What a killed process has written is in the system's cache all the same.
 			m.args = append(m.args, "--unsafe-no-fsync")
+		}
+		if o.TLS != nil {
+			m.args = append(m.args, "--cert-file", o.TLS.Cert, "--key-file", o.TLS.Key)
+			m.tls = true
 		}
 		m.args = append(m.args, o.Args...)
 		if err := m.launch(); err != nil {
@@ -227,7 +241,12 @@ func (c *Cluster) ready() error {
 }
 
 func (m *Member) ready(ctx context.Context) error {
-	cli, err := clientv3.New(config(m.Addr))
+	cfg := config(m.Addr)
+	if m.tls {
+		cfg.TLS = &tls.Config{InsecureSkipVerify: true}
+		cfg.Endpoints = []string{"https://" + m.Addr}
+	}
+	cli, err := clientv3.New(cfg)
 	if err != nil {
 		return err
 	}
