@@ -58,7 +58,7 @@
 // too: its waiting places look twice a second. An ACL that is enough for every kind:
 //
 //	ACL SETUSER pawl on >… ~* &redisson_* &pawl_* -@all +hello +ping +evalsha +eval +get +set +scan +subscribe +unsubscribe
-//	  +time +exists +type +del +pexpire +pttl +incr +incrby +decrby +publish +pubsub|numsub
+//	  +time +info +exists +type +del +pexpire +pttl +incr +incrby +decrby +publish +pubsub|numsub
 //	  +hset +hget +hdel +hlen +hkeys +hexists +hgetall +lindex +lpos +lpop +lrem +llen +lrange +rpush
 //	  +zadd +zrem +zscore +zrank +zrange +zcard +zcount +zrangebyscore +zremrangebyscore
 //

@@ -28,6 +28,7 @@ var (
 	renewScript     = load("renew")
 	raiseScript     = load("raise")
 	inspectScript   = load("inspect")
+	lifeScript      = load("life")
 )
 
 var (

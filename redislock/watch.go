@@ -8,8 +8,8 @@ import (
 // watchEvery is how often a watch ticks by itself: an acquisition is told to nobody.
 const watchEvery = time.Second
 
-// Watch ticks when a name was released, when an election changed, and about once a second in any case. The channel is
-// closed when ctx ends or the driver is closed.
+// Watch ticks when a name was released and not called for the next in line, when an election changed, and about once a
+// second in any case. The channel is closed when ctx ends or the driver is closed.
 func (d *Driver) Watch(ctx context.Context, name string) (<-chan struct{}, error) {
 	if d.bad != nil {
 		return nil, d.bad
@@ -19,8 +19,8 @@ func (d *Driver) Watch(ctx context.Context, name string) (<-chan struct{}, error
 	}
 	k := d.keys(name)
 	w := &watch{news: make(chan struct{}, 1)}
-	// Not Redisson's channels: its listeners are counted, to know whether somebody of another make waits.
-	channels := []string{k.watch()}
+	// The first one tells scripts that a listener of Redisson's channels just watches.
+	channels := []string{k.watch(), k.lockChannel(), k.rwChannel(), k.semChannel()}
 	d.ear.wait(ctx, w, channels...)
 	out := make(chan struct{}, 1)
 	d.ear.wg.Add(1)

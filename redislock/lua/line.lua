@@ -50,9 +50,15 @@ local function others()
   return till > ms and till or nil
 end
 
+-- stranger reports whether somebody listens on channel who does not just watch.
+local function stranger(channel)
+  local n = redis.call('PUBSUB', 'NUMSUB', channel, 'pawl_watch:' .. string.sub(line, 11))
+  return n[2] > n[4]
+end
+
 -- let gives the turn to clients that do not know the line: to those that listen on channel, one release in four.
 local function let(channel, payload, front)
-  if time[2] % 4 ~= 0 or redis.call('PUBSUB', 'NUMSUB', channel)[2] == 0 or not wake(front, turn) then return false end
+  if time[2] % 4 ~= 0 or not stranger(channel) or not wake(front, turn) then return false end
   redis.call('ZADD', due, ms + turn, '*')
   redis.call('PUBLISH', channel, payload)
   return true
