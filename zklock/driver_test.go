@@ -346,6 +346,31 @@ func TestRequestsPerCycle(t *testing.T) {
 	}
 }
 
+// TestRequestsOfASemaphore counts them, for permits that have to be waited for or not.
+func TestRequestsOfASemaphore(t *testing.T) {
+	t.Parallel()
+	p := proxied(t)
+	sem := client(t, p.Addr, 20*time.Second).Semaphore(fresh(), 3)
+	cycle := func() {
+		t.Helper()
+		lease, err := sem.Lock(t.Context())
+		if err == nil {
+			err = lease.Unlock()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cycle()
+	p.Counts()
+	cycle()
+	counts := p.Counts()
+	if counts[zktest.Create] != 1 || counts[zktest.Multi] != 1 || counts[zktest.Delete] != 1 || counts[zktest.Exists] != 1 ||
+		counts[zktest.GetChildren] < 3 || counts[zktest.GetChildren] > 4 {
+		t.Errorf("a cycle took these requests: %v, want a create, 3 listings, a transaction, a read and a delete", counts)
+	}
+}
+
 // TestRefusalWritesNothing: who will not wait reads, after a sync, since the member that it asks may lag behind a release.
 func TestRefusalWritesNothing(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ type hub struct {
 	mu      sync.Mutex
 	watches map[watchKey]*watch
 
-	session atomic.Bool // the watch on the session is set
+	used atomic.Bool // a watch was set, or is about to be
 }
 
 type watchKey struct {
@@ -68,6 +68,7 @@ func (h *hub) listen(ctx context.Context, key watchKey, l listener) (found, erro
 		events <-chan zk.Event
 	}
 	conn := h.d.conn
+	h.used.Store(true)
 	s, err := read(ctx, func() (s set, err error) {
 		s.fresh = true
 		switch key.what {
@@ -140,13 +141,6 @@ func (h *hub) wait(w *watch, events <-chan zk.Event) {
 	for l := range told {
 		l.changed()
 	}
-}
-
-// any reports whether a watch is set.
-func (h *hub) any() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.watches) > 0 || h.session.Load()
 }
 
 // forget ends what l hears of a path.

@@ -41,6 +41,9 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 		return nil, fmt.Errorf("zookeeper at %s: %w", strings.Join(servers, ","), context.Cause(ctx))
 	}
 	w := newWire(servers, o.TLS, o.SessionTimeout)
+	if user != "" {
+		w.creds = 1
+	}
 	conn, events, err := zk.Connect(servers, o.SessionTimeout, zk.WithDialer(w.dial), zk.WithHostProvider(w), zk.WithLogger(w), zk.WithLogInfo(false))
 	if err != nil {
 		return nil, fmt.Errorf("zookeeper: %w", err)

@@ -53,7 +53,7 @@ func (p *permitsPlace) idle() bool { return p.spot.idle() && p.multi == nil }
 
 func (p *permitsPlace) try(ctx context.Context, span int) (driver.Grant, error) {
 	sent := driver.Now()
-	if p.idle() {
+	if p.idle() && (!p.r.Wait || p.d.keep.get(p.r.ID) != nil) {
 		if g, done, err := p.peek(ctx, span); done {
 			return g, err
 		}
@@ -90,9 +90,21 @@ func (p *permitsPlace) try(ctx context.Context, span int) (driver.Grant, error) 
 			return driver.Grant{}, held
 		}
 		// First in locks: nobody else adds to the leases from here on.
+		type directory struct {
+			view view
+			err  error
+		}
+		parent := make(chan directory, 1)
+		go func() {
+			v, err := p.d.list(ctx, p.dir)
+			parent <- directory{v, err}
+		}()
 		leases, err := p.look(ctx)
+		above := <-parent
 		if err == nil {
-			err = p.clash(ctx, leases)
+			if err = above.err; err == nil {
+				err = p.clash(leases, above.view)
+			}
 		}
 		if errors.Is(err, driver.ErrMismatch) {
 			return driver.Grant{}, p.refuse(ctx, err)
@@ -100,7 +112,10 @@ func (p *permitsPlace) try(ctx context.Context, span int) (driver.Grant, error) 
 		if err != nil {
 			return driver.Grant{}, err
 		}
-		if mine := leases.own(p.r.ID); len(mine) > 0 { // the answer to the transaction was lost
+		if mine := leases.own(p.r.ID); len(mine) > 0 { // the answer to the transaction was lost, or the request came twice
+			if err := p.spot.undo(ctx); err != nil {
+				return driver.Grant{}, err
+			}
 			return p.granted(ctx, mine, sent, span)
 		}
 		if len(leases.nodes)+len(leases.strangers)+p.r.Permits > p.r.Limit {
@@ -143,15 +158,14 @@ func (p *permitsPlace) look(ctx context.Context) (view, error) {
 }
 
 // clash is the mismatch with what the name is in use as already, if there is one.
-func (p *permitsPlace) clash(ctx context.Context, leases view) error {
+func (p *permitsPlace) clash(leases, above view) error {
 	if limit := limitOf(leases); limit != 0 && limit != p.r.Limit {
 		return &driver.MismatchError{Have: driver.Permits, Want: driver.Permits, HaveLimit: limit, WantLimit: p.r.Limit}
 	}
-	v, err := p.d.list(ctx, p.dir)
-	if err == nil && len(v.nodes) > 0 {
-		return &driver.MismatchError{Have: v.nodes[0].role.kind(), Want: driver.Permits}
+	if len(above.nodes) > 0 {
+		return &driver.MismatchError{Have: above.nodes[0].role.kind(), Want: driver.Permits}
 	}
-	return err
+	return nil
 }
 
 func limitOf(leases view) int {
@@ -190,7 +204,11 @@ func (p *permitsPlace) peek(ctx context.Context, span int) (driver.Grant, bool, 
 		if i == 0 {
 			continue // the member that was asked may lag behind a release
 		}
-		if err := p.clash(ctx, leases); err != nil {
+		above, err := p.d.list(ctx, p.dir)
+		if err == nil {
+			err = p.clash(leases, above)
+		}
+		if err != nil {
 			return driver.Grant{}, true, err
 		}
 		return driver.Grant{}, true, p.held(ctx, leases, len(locks.nodes))

@@ -46,6 +46,7 @@ func (d *Driver) watchSession() {
 	if path == "" {
 		path = "/"
 	}
+	d.hub.used.Store(true)
 	for d.life.Err() == nil {
 		events, err := call(d.life, func() (<-chan zk.Event, error) {
 			_, _, events, err := d.conn.ExistsW(path)
@@ -56,10 +57,8 @@ func (d *Driver) watchSession() {
 			nap(d.life, min(max(d.timeout()/20, 10*time.Millisecond), time.Second))
 			continue
 		}
-		d.hub.session.Store(true)
 		select {
 		case ev := <-events:
-			d.hub.session.Store(false)
 			if errors.Is(ev.Err, zk.ErrClosing) {
 				d.keep.endSessions(true) // the caller closed the connection, and with it the session
 			}

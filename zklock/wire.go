@@ -30,7 +30,9 @@ type wire struct {
 	end       context.CancelFunc
 	dropped   atomic.Bool // the connection is to end as if the process had died
 	drained   sync.WaitGroup
-	watching  atomic.Pointer[hub] // of the driver: it knows whether there are watches
+	watching  atomic.Pointer[hub] // of the driver: it knows whether there ever was a watch
+	session   atomic.Int64        // of the last connection
+	creds     int                 // how many credentials the library gives, and has answered, before it sets its watches again
 	silence   atomic.Int64        // how long, in nanoseconds, a request may be without any answer; 0: no limit of ours
 
 	mu      sync.Mutex
@@ -145,10 +147,11 @@ type wireConn struct {
 	w *wire
 
 	// Only the library's reading side uses these.
-	size   [4]byte // of the answer to the first words
-	got    int     // bytes of that answer, its size included
-	shaken bool    // it has come, so the library's own deadlines hold
-	open   bool    // and the watches are set again
+	frame  int      // how many frames have come; the first is the answer to the first words
+	head   [20]byte // of the present frame; of the first one: its size, version, timeout and session
+	got    int      // bytes of the present frame, its size included
+	shaken bool     // the first frame has come, so the library's own deadlines hold
+	open   bool     // and the watches are set again, or there are none
 
 	rearmed chan struct{} // closed when the request for that leaves
 	once    sync.Once
@@ -176,16 +179,16 @@ func (c *wireConn) Write(p []byte) (int, error) {
 
 const opSetWatches = 101
 
-// awaitWatches holds back what the server says on a new connection until the library has asked it to set its watches
-// again. The library reads the zxid that the request names without a lock, while answers may already change it: a change
+// awaitWatches holds back what the server says on a new connection of an old session until the library has asked it to
+// set its watches again, or for so long that it seems to have none. The library reads the zxid that the request names without a lock, while answers may already change it: a change
 // during the outage would be missed, or memory be read while it is written.
 func (c *wireConn) awaitWatches() {
 	c.open = true
 	h := c.w.watching.Load()
-	if h == nil || !h.any() {
+	if h == nil || !h.used.Load() {
 		return
 	}
-	t := time.NewTimer(100 * time.Millisecond) // there may be none after all, or credentials come first
+	t := time.NewTimer(150 * time.Millisecond)
 	defer t.Stop()
 	select {
 	case <-c.rearmed:
@@ -210,8 +213,9 @@ func (c *wireConn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
+// Read sees each frame begin and end, since the library never reads over the end of one.
 func (c *wireConn) Read(p []byte) (int, error) {
-	if c.shaken && !c.open {
+	if c.got == 0 && !c.open && c.frame == 1+c.w.creds {
 		c.awaitWatches()
 	}
 	n, err := c.Conn.Read(p)
@@ -220,13 +224,18 @@ func (c *wireConn) Read(p []byte) (int, error) {
 		c.waiting = false
 		c.mu.Unlock()
 	}
-	if !c.shaken {
-		copy(c.size[min(c.got, 4):], p[:n])
-		c.got += n
-		if c.got >= 4 && c.got >= 4+int(binary.BigEndian.Uint32(c.size[:])) {
+	copy(c.head[min(c.got, len(c.head)):], p[:n])
+	c.got += n
+	if c.got >= 4 && c.got >= 4+int(binary.BigEndian.Uint32(c.head[:])) {
+		if c.frame == 0 {
 			c.shaken = true
 			c.Conn.SetReadDeadline(time.Time{})
+			// The library has watches to set again only in a session that goes on.
+			session := int64(binary.BigEndian.Uint64(c.head[12:]))
+			c.open = c.w.session.Swap(session) != session
 		}
+		c.frame++
+		c.got = 0
 	}
 	if err == io.EOF && c.w.dropped.Load() {
 		err = errDropped
