@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,6 +61,7 @@ var (
 	_ driver.Driver    = (*Driver)(nil)
 	_ driver.Inspector = (*Driver)(nil)
 	_ driver.Watcher   = (*Driver)(nil)
+	_ driver.Named     = (*Driver)(nil)
 )
 
 // New makes a driver over a client, which stays the caller's: Close leaves it as it is. New does no I/O; a bad option is
@@ -122,6 +125,23 @@ func (d *Driver) Close() error {
 		d.client.Close()
 	}
 	return nil
+}
+
+// Store names the members that the client was given, in order, and the prefix. Processes that were given different members
+// of one cluster name it differently.
+func (d *Driver) Store() string {
+	if d.bad != nil {
+		return "etcd"
+	}
+	var hosts []string
+	for _, e := range d.client.Endpoints() {
+		if _, rest, ok := strings.Cut(e, "://"); ok {
+			e = rest
+		}
+		hosts = append(hosts, e)
+	}
+	slices.Sort(hosts)
+	return "etcd " + strings.Join(slices.Compact(hosts), ",") + " " + d.opts.Prefix
 }
 
 // run starts f in a goroutine that Close waits for. It answers false, and does nothing, once the driver is closed.

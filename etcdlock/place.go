@@ -40,6 +40,8 @@ type place struct {
 	own   *sub           // watches its own key
 	busy  bool           // tend ends it just now
 
+	renewing int // renewals that are under way: tend leaves it alone meanwhile
+
 	mu     sync.Mutex // held while Notify runs, so that it does not run after Leave or Release has returned
 	silent bool
 }
@@ -50,8 +52,9 @@ const (
 	fresh  state = iota // has no key, but perhaps an unanswered request for one
 	queued              // has a key in line
 	held
-	ending // a release was sent
-	gone   // left, released or lost
+	ending  // a release was sent
+	leaving // Leave failed: tend goes on, since the session may outlive the caller's patience
+	gone    // left, released or lost
 )
 
 func newPlace(d *Driver, r driver.Request) *place {
@@ -87,7 +90,7 @@ func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 		d.mu.Lock()
 		st := p.state
 		d.mu.Unlock()
-		if st == gone || st == ending {
+		if st == gone || st == ending || st == leaving {
 			return driver.Grant{}, fmt.Errorf("etcd: the place was left: %w", driver.ErrNotDone)
 		}
 		var q *queue
@@ -580,11 +583,16 @@ func (p *place) Leave(ctx context.Context) error {
 	}
 	ctx, stop := d.bound(ctx, p.r.TTL)
 	defer stop()
-	if err := p.undo(ctx); err != nil {
-		return err
-	}
+	err := p.undo(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err != nil {
+		if p.state != gone {
+			p.state = leaving
+			d.tend()
+		}
+		return err
+	}
 	p.rise()
 	p.state = gone
 	return nil

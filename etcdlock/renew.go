@@ -52,7 +52,10 @@ func (d *Driver) Renew(ctx context.Context, hs []driver.Hold) []error {
 			others = append(others, i)
 		case h.Token != 0 && h.Token != p.token:
 			errs[i] = driver.ErrNotHeld
+		case p.busy:
+			errs[i] = errors.New("etcd: the hold's TTL is over, and it is being ended")
 		default:
+			p.renewing++
 			if h.TTL > p.attn.ttl {
 				longer = append(longer, len(rs))
 			}
@@ -104,6 +107,7 @@ func (d *Driver) Renew(ctx context.Context, hs []driver.Hold) []error {
 	d.mu.Lock()
 	var lost []*place
 	for _, r := range rs {
+		r.p.renewing--
 		var err error
 		if b := beats[r.s]; b != nil {
 			err = *b
@@ -112,8 +116,7 @@ func (d *Driver) Renew(ctx context.Context, hs []driver.Hold) []error {
 		case errors.Is(err, errLeaseGone) || errs[r.i] == driver.ErrNotHeld:
 			errs[r.i] = driver.ErrNotHeld
 			if r.p.rev == r.rev && r.p.state == held {
-				r.p.rise()
-				r.p.state = gone
+				r.p.vanish()
 				lost = append(lost, r.p)
 			}
 		case errs[r.i] != nil:

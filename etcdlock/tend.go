@@ -53,16 +53,19 @@ func (d *Driver) tending() {
 // round does what is due. It answers whether there is anything to come back for.
 func (d *Driver) round() bool {
 	now := driver.Now()
-	var over, long []*place
+	var over, long, left []*place
 	var free []*keep
 	d.mu.Lock()
 	holds := 0
 	for _, p := range d.places {
-		if p.state == held || p.state == ending {
+		if p.state == held || p.state == ending || p.state == leaving {
 			holds++
 		}
 		switch {
-		case p.busy || p.state != held && p.state != ending:
+		case p.state == leaving && !p.busy:
+			p.busy = true
+			left = append(left, p)
+		case p.busy || p.renewing > 0 || p.state != held && p.state != ending:
 		case now >= p.until:
 			p.busy = true
 			over = append(over, p)
@@ -80,6 +83,9 @@ func (d *Driver) round() bool {
 	d.mu.Unlock()
 	for _, p := range over {
 		d.run(p.expire)
+	}
+	for _, p := range left {
+		d.run(p.goOnLeaving)
 	}
 	for _, k := range free {
 		d.run(func() { d.freed(k) })
@@ -110,6 +116,21 @@ func (p *place) expire() {
 	p.lost()
 }
 
+// goOnLeaving repeats a Leave that failed.
+func (p *place) goOnLeaving() {
+	d := p.d
+	ctx, stop := d.bound(context.Background(), minLimit)
+	defer stop()
+	if p.undo(ctx) != nil {
+		p.busyNoMore()
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.rise()
+	p.state = gone
+}
+
 func (p *place) busyNoMore() {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()
@@ -122,13 +143,38 @@ func (p *place) lost() {
 	d.mu.Lock()
 	was := p.state
 	if was == held || was == ending {
-		p.rise()
-		p.state = gone
+		p.vanish()
 	}
 	d.mu.Unlock()
 	if was == held {
 		p.tell(driver.Lost)
 	}
+}
+
+// vanish takes a hold out of the books that another's hand has ended. The caller has d.mu.
+func (p *place) vanish() {
+	d := p.d
+	if p.loose && !d.closed { // a copy of its request would bring it back
+		ghost := &place{d: d, r: p.r, base: p.base, value: p.value, sess: p.sess, attn: p.attn, seat: p.seat, loose: true}
+		d.wg.Go(func() {
+			for d.life.Err() == nil {
+				ctx, stop := d.bound(context.Background(), minLimit)
+				err := ghost.undo(ctx)
+				stop()
+				if err == nil {
+					return
+				}
+				t := time.NewTimer(tick)
+				select {
+				case <-t.C:
+				case <-d.life.Done():
+					t.Stop()
+				}
+			}
+		})
+	}
+	p.rise()
+	p.state = gone
 }
 
 func (d *Driver) freed(k *keep) {

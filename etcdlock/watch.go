@@ -3,8 +3,6 @@ package etcdlock
 import (
 	"context"
 	"sync"
-
-	"github.com/pawl-lock/pawl/driver"
 )
 
 // Watch ticks when a contender comes to a name or goes, and when something may have been missed.
@@ -48,5 +46,3 @@ func (d *Driver) Watch(ctx context.Context, name string) (<-chan struct{}, error
 	}
 	return ticks, nil
 }
-
-var _ driver.Watcher = (*Driver)(nil)

@@ -269,3 +269,42 @@ func TestTokensDoNotMix(t *testing.T) {
 		}
 	}
 }
+
+// A place whose Leave failed does not stay in line for as long as its session lives.
+func TestLeaveThatFailed(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.Start(t, etcdtest.Options{})
+	raw := c.Client()
+	holder, d := suite.Open(t, c.URL, nil), suite.Open(t, c.URL, nil)
+	_, h := take(t, holder, "left", 30*time.Second)
+	_, other := take(t, d, "other", 30*time.Second) // keeps the session alive
+	ids++
+	r := driver.Request{Hold: driver.Hold{Kind: driver.Exclusive, Name: "left", ID: fmt.Sprintf("aaaaaaaa-bbbb-4ccc-8ddd-%012d:1", ids), Permits: 1, TTL: 30 * time.Second},
+		Wait: true, Notify: func(driver.Signal) {}}
+	p, err := d.Enter(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Try(t.Context(), 1); !errors.Is(err, driver.ErrHeld) {
+		t.Fatalf("Try answers %v", err)
+	}
+	c.Members[0].Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	err = p.Leave(ctx)
+	cancel()
+	c.Members[0].Cont()
+	if err == nil {
+		t.Fatal("Leave answers nil although nobody answered it")
+	}
+	if err := holder.Release(t.Context(), h, driver.End{}); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); keys(t, raw, "left/") > 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the place is still in line")
+		}
+	}
+	if err := d.Renew(t.Context(), []driver.Hold{other})[0]; err != nil {
+		t.Error(err)
+	}
+}
