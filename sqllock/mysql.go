@@ -23,16 +23,32 @@ func mysqlDialect() *dialect {
 	return &dialect{
 		text:   mysqlText,
 		quote:  func(identifier string) string { return "`" + strings.ReplaceAll(identifier, "`", "``") + "`" },
-		store:  newServerStore(func(d *Driver) wire { return mysqlWire{d} }),
+		store:  newServerStore(func(d *Driver) wire { return &mysqlWire{d: d} }),
 		turn:   2*pollMost + 100*time.Millisecond, // whoever is called may be told by its next look only
 		fault:  mysqlFault,
 		fields: mysqlFields,
 	}
 }
 
-type mysqlWire struct{ d *Driver }
+type mysqlWire struct {
+	d       *Driver
+	mariadb *bool // nil: not known yet; the queue's goroutine's
+}
 
-func (mysqlWire) listens() bool { return false }
+// isMariaDB asks once.
+func (m *mysqlWire) isMariaDB(ctx context.Context) (bool, error) {
+	if m.mariadb == nil {
+		var version string
+		if err := m.d.db.QueryRowContext(ctx, m.d.sections["version"].text).Scan(&version); err != nil {
+			return false, err
+		}
+		is := strings.Contains(strings.ToLower(version), "mariadb")
+		m.mariadb = &is
+	}
+	return *m.mariadb, nil
+}
+
+func (*mysqlWire) listens() bool { return false }
 
 // literals are what stands for the words in angle brackets.
 type literals map[string]string
@@ -57,7 +73,7 @@ func blobs(list [][]byte) string {
 	return strings.Join(all, ", ")
 }
 
-func (m mysqlWire) query(ctx context.Context, statement string, l literals) (*sql.Rows, error) {
+func (m *mysqlWire) query(ctx context.Context, statement string, l literals) (*sql.Rows, error) {
 	return m.d.db.QueryContext(ctx, m.d.fill(statement, l))
 }
 
@@ -66,7 +82,7 @@ type executor interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-func (m mysqlWire) exec(ctx context.Context, e executor, statement string, l literals) (int64, error) {
+func (m *mysqlWire) exec(ctx context.Context, e executor, statement string, l literals) (int64, error) {
 	r, err := e.ExecContext(ctx, m.d.fill(statement, l))
 	if err != nil {
 		return 0, err
@@ -74,11 +90,11 @@ func (m mysqlWire) exec(ctx context.Context, e executor, statement string, l lit
 	return r.RowsAffected()
 }
 
-func (m mysqlWire) load(ctx context.Context, keys [][]byte) (*sql.Rows, error) {
+func (m *mysqlWire) load(ctx context.Context, keys [][]byte) (*sql.Rows, error) {
 	return m.query(ctx, "load", literals{"keys": blobs(keys)})
 }
 
-func (m mysqlWire) page(ctx context.Context, from, end, cursor []byte, n int) (*sql.Rows, error) {
+func (m *mysqlWire) page(ctx context.Context, from, end, cursor []byte, n int) (*sql.Rows, error) {
 	below := "TRUE"
 	if end != nil {
 		below = "k < " + blob(end)
@@ -86,21 +102,28 @@ func (m mysqlWire) page(ctx context.Context, from, end, cursor []byte, n int) (*
 	return m.query(ctx, "page", literals{"from": blob(from), "cursor": blob(cursor), "below": below, "n": num(int64(n))})
 }
 
-// save writes one row in one statement, and several in a transaction, in which it can look which of them it may write.
-func (m mysqlWire) save(ctx context.Context, ws []write) (map[string]bool, error) {
-	if len(ws) > 1 {
+// save writes one row in one statement, where the server can be told not to wait for it, and else in a transaction, in
+// which it looks which rows it may write.
+func (m *mysqlWire) save(ctx context.Context, ws []write) (map[string]bool, error) {
+	w := ws[0]
+	single := len(ws) == 1
+	if single && w.was != 0 {
+		var err error
+		if single, err = m.isMariaDB(ctx); err != nil {
+			return nil, fmt.Errorf("%w: %w", driver.ErrNotDone, err)
+		}
+	}
+	if !single {
 		return m.saveMany(ctx, ws)
 	}
-	w := ws[0]
-	l := literals{
+	if w.was == 0 {
+		n, err := m.exec(ctx, m.d.db, "insert", literals{"rows": w.row()})
+		return map[string]bool{string(w.key): n > 0}, err
+	}
+	n, err := m.exec(ctx, m.d.db, "update", literals{
 		"k": blob(w.key), "rev": num(w.rev), "kind": num(int64(w.kind)), "lim": num(int64(w.limit)), "last": num(w.last),
 		"until": num(w.until), "changed": num(w.changed), "state": blob([]byte(w.state)), "was": num(w.was),
-	}
-	statement := "update"
-	if w.was == 0 {
-		statement, l = "insert", literals{"rows": w.row()}
-	}
-	n, err := m.exec(ctx, m.d.db, statement, l)
+	})
 	return map[string]bool{string(w.key): n > 0}, err // rev changes always, so changed rows are matched rows
 }
 
@@ -112,7 +135,7 @@ func (w write) row() string {
 	}, ", ") + ")"
 }
 
-func (m mysqlWire) saveMany(ctx context.Context, ws []write) (written map[string]bool, err error) {
+func (m *mysqlWire) saveMany(ctx context.Context, ws []write) (written map[string]bool, err error) {
 	tx, err := m.d.db.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrNotDone, err)
@@ -128,7 +151,7 @@ func (m mysqlWire) saveMany(ctx context.Context, ws []write) (written map[string
 	return written, tx.Commit()
 }
 
-func (m mysqlWire) inTx(ctx context.Context, tx *sql.Tx, ws []write) (map[string]bool, error) {
+func (m *mysqlWire) inTx(ctx context.Context, tx *sql.Tx, ws []write) (map[string]bool, error) {
 	var old, added [][]byte
 	for _, w := range ws {
 		if w.was == 0 {
@@ -185,7 +208,7 @@ func (m mysqlWire) inTx(ctx context.Context, tx *sql.Tx, ws []write) (map[string
 	return written, nil
 }
 
-func (m mysqlWire) living(ctx context.Context, processes []string) (*sql.Rows, error) {
+func (m *mysqlWire) living(ctx context.Context, processes []string) (*sql.Rows, error) {
 	var keys [][]byte
 	for _, p := range processes {
 		keys = append(keys, []byte(p))
@@ -193,12 +216,12 @@ func (m mysqlWire) living(ctx context.Context, processes []string) (*sql.Rows, e
 	return m.query(ctx, "living", literals{"keys": blobs(keys)})
 }
 
-func (m mysqlWire) beat(ctx context.Context) error {
+func (m *mysqlWire) beat(ctx context.Context) error {
 	_, err := m.exec(ctx, m.d.db, "beat", literals{"k": blob([]byte(m.d.process)), "n": num(processLives.Microseconds())})
 	return err
 }
 
-func (m mysqlWire) bury(ctx context.Context, floor int64, dead []write) error {
+func (m *mysqlWire) bury(ctx context.Context, floor int64, dead []write) error {
 	if len(dead) > 0 {
 		var pairs []string
 		for _, w := range dead {

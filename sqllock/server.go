@@ -213,7 +213,7 @@ func (s *serverStore) run(ctx context.Context, ops []*op) (again []*op, err erro
 	}
 	written, err := s.wire.save(ctx, writes)
 	if err != nil {
-		if f := s.d.dialect.fault(err); f.again || f.undone {
+		if f := s.d.dialect.fault(err); f.again || f.undone || errors.Is(err, driver.ErrNotDone) {
 			return nil, notDone(err)
 		}
 		return nil, failure{err}

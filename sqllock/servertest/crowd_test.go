@@ -59,7 +59,7 @@ func crowdProcess() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lasts)
 	defer cancel()
 	var visits [crowdNames]atomic.Int64
-	var failed atomic.Value
+	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
 	for g := range crowdGoroutines {
 		wg.Go(func() {
@@ -69,7 +69,7 @@ func crowdProcess() error {
 				l, err := m.Lock(ctx)
 				if err != nil {
 					if ctx.Err() == nil {
-						failed.Store(err)
+						failed.Store(&err)
 					}
 					return
 				}
@@ -83,10 +83,10 @@ func crowdProcess() error {
 					err = l.Err()
 				}
 				if err != nil {
-					failed.Store(err)
+					failed.Store(&err)
 				}
 				if err := l.Unlock(); err != nil {
-					failed.Store(err)
+					failed.Store(&err)
 				}
 			}
 		})
@@ -95,8 +95,10 @@ func crowdProcess() error {
 	for n := range visits {
 		fmt.Println(n, visits[n].Load())
 	}
-	err, _ = failed.Load().(error)
-	return err
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // 200 goroutines in each of 4 processes want 4 names.
