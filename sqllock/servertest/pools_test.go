@@ -63,9 +63,11 @@ func exchange(t testing.TB, d1, d2 *sqllock.Driver) {
 	}
 	mustRelease(t, d2, b)
 	dead := mustTake(t, d1, "dead", 300*time.Millisecond)
-	if c := mustTake(t, d2, "dead", time.Minute); c.Token <= dead.Token {
+	c := mustTake(t, d2, "dead", time.Minute)
+	if c.Token <= dead.Token {
 		t.Errorf("token %d follows %d", c.Token, dead.Token)
 	}
+	mustRelease(t, d2, c)
 	var wg sync.WaitGroup
 	for i := range 40 {
 		d := []*sqllock.Driver{d1, d2}[i%2]
