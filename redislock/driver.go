@@ -38,7 +38,9 @@ type Driver struct {
 	people *people
 	busy   busy
 
-	once sync.Once
+	once     sync.Once
+	done     chan struct{} // closed when Close begins
+	watchers sync.WaitGroup
 }
 
 var (
@@ -60,7 +62,7 @@ func New(client rueidis.Client, opts *Options) *Driver {
 }
 
 func newDriver(client rueidis.Client, dedicate func() dedicated, opts *Options) *Driver {
-	d := &Driver{client: client}
+	d := &Driver{client: client, done: make(chan struct{})}
 	if opts != nil {
 		d.opts = *opts
 	}
@@ -74,6 +76,9 @@ func newDriver(client rueidis.Client, dedicate func() dedicated, opts *Options) 
 	d.lanes = newLanes(client, dedicate)
 	d.ear = newEar(dedicate)
 	d.people = newPeople(d.lanes)
+	if client.Mode() == rueidis.ClientModeSentinel {
+		d.watchers.Go(d.follow)
+	}
 	return d
 }
 
@@ -84,9 +89,11 @@ func (d *Driver) Close() error {
 		if d.lanes == nil {
 			return
 		}
+		close(d.done)
 		if d.own {
 			d.stop()
 		}
+		d.watchers.Wait()
 		d.ear.close()
 		d.lanes.close()
 		if d.own {

@@ -22,15 +22,20 @@ import (
 //	redis://[user:password@]host[:port][/db]
 //	rediss://…                                 the same over TLS
 //	unix:///path/to/socket[?db=n]              or redis+unix:, with user:password@ before the path if need be
+//	redis+sentinel://[user:password@]host[:port],host[:port]…/primary[?db=n]    Sentinels, and the name of what they watch
+//	rediss+sentinel://…                        the same over TLS, to the Sentinels too
+//
+// Sentinels that want a password get it from the parameters sentinel_user and sentinel_password, and listen on port 26379
+// by default.
 //
 // Open asks the server who it is, and fails for one that does not answer, wants another password, is older than Redis 6.2,
-// is a read-only replica or a node of a Redis Cluster. ctx bounds Open only. No error shows the password.
+// is a read-only replica, a Sentinel or a node of a Redis Cluster. ctx bounds Open only. No error shows a password.
 func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 	co, err := parse(rawURL)
 	if err != nil {
 		return nil, err
 	}
-	where := co.InitAddress[0]
+	where := strings.Join(co.InitAddress, ", ")
 	life, end := context.WithCancel(context.Background())
 	o := &opening{life: life, ctx: ctx}
 	co.DialCtxFn = o.dial
@@ -49,7 +54,11 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 		}
 		return nil, fmt.Errorf("redis at %s: %w", where, explain(err))
 	}
-	d := newDriver(client, func() dedicated { return o.dedicate(client) }, opts)
+	own := dedicate(client)
+	if co.ForceSingleClient { // others dial by themselves too, so that the last one dialed may be somebody else's
+		own = func() dedicated { return o.dedicate(client) }
+	}
+	d := newDriver(client, own, opts)
 	d.own, d.stop = true, end
 	if d.bad != nil {
 		d.Close()
@@ -69,8 +78,13 @@ func explain(err error) error {
 			return fmt.Errorf("%s (%s)", what, code(r.Error()))
 		}
 	}
-	if strings.Contains(err.Error(), "unknown message type") {
+	switch text := err.Error(); {
+	case strings.Contains(text, "unknown message type"):
 		return fmt.Errorf("this is no Redis server: %w", err)
+	case strings.Contains(text, "No such master"):
+		return fmt.Errorf("the Sentinels watch nothing of that name: %w", driver.ErrInvalid)
+	case strings.Contains(strings.ToLower(text), "unknown command 'sentinel'"):
+		return fmt.Errorf("this is no Sentinel; for a server write redis://host[:port][/db]: %w", driver.ErrInvalid)
 	}
 	return err
 }
@@ -120,6 +134,10 @@ func (o *opening) dial(dial context.Context, addr string, dialer *net.Dialer, tl
 		return nil, err
 	}
 	if tlsConfig != nil {
+		if tlsConfig.ServerName == "" {
+			tlsConfig = tlsConfig.Clone()
+			tlsConfig.ServerName, _, _ = net.SplitHostPort(addr)
+		}
 		secure := tls.Client(conn, tlsConfig)
 		hands, cancel := context.WithTimeout(dial, dialer.Timeout)
 		defer cancel()
@@ -165,7 +183,8 @@ func parse(raw string) (rueidis.ClientOption, error) {
 		RingScaleEachConn:   8,
 		ClientSetInfo:       []string{"pawl", "1"},
 	}
-	u, err := url.Parse(raw)
+	one, more := severalHosts(raw)
+	u, err := url.Parse(one)
 	if err != nil {
 		return co, invalid("this is no URL of a Redis server (is a special character of the password not percent-encoded?); write redis://[user:password@]host[:port][/db]")
 	}
@@ -175,6 +194,9 @@ func parse(raw string) (rueidis.ClientOption, error) {
 		if co.Password == "" {
 			return co, invalid("the URL names a user but no password")
 		}
+	}
+	if len(more) > 0 && !strings.Contains(u.Scheme, "+") {
+		return co, invalid("the URL names several hosts; write redis+sentinel://host,host/primary for Sentinels")
 	}
 	db := strings.Trim(u.Path, "/")
 	query := u.Query()
@@ -198,8 +220,30 @@ func parse(raw string) (rueidis.ClientOption, error) {
 		co.InitAddress = []string{u.Path}
 		db = query.Get("db")
 		query.Del("db")
+	case "redis+sentinel", "rediss+sentinel":
+		if db == "" || strings.Contains(db, "/") {
+			return co, invalid("the URL does not name what the Sentinels watch; write %s://host[:port],host[:port]/primary[?db=n]", u.Scheme)
+		}
+		if co.InitAddress, err = addresses(u, more, "26379"); err != nil {
+			return co, err
+		}
+		co.ForceSingleClient = false
+		// While rueidis asks a primary that does not answer for its role, it hears of no other.
+		co.ConnWriteTimeout = 2 * time.Second
+		co.Sentinel = rueidis.SentinelOption{
+			MasterSet: db, Dialer: co.Dialer, TopologyRefreshInterval: 5 * time.Second,
+			Username: query.Get("sentinel_user"), Password: query.Get("sentinel_password"),
+		}
+		if u.Scheme == "rediss+sentinel" { // each server's certificate is for its own name
+			co.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+			co.Sentinel.TLSConfig = co.TLSConfig
+		}
+		db = query.Get("db")
+		query.Del("db")
+		query.Del("sentinel_user")
+		query.Del("sentinel_password")
 	default:
-		return co, invalid("redislock cannot open a URL of scheme %q; it knows redis, rediss, unix and redis+unix", u.Scheme)
+		return co, invalid("redislock cannot open a URL of scheme %q; it knows redis, rediss, unix, redis+unix, redis+sentinel and rediss+sentinel", u.Scheme)
 	}
 	if len(query) > 0 || u.Fragment != "" {
 		return co, invalid("the URL has parameters that redislock does not know")
@@ -212,6 +256,38 @@ func parse(raw string) (rueidis.ClientOption, error) {
 		co.SelectDB = n
 	}
 	return co, nil
+}
+
+// severalHosts separates a list of hosts: it answers the URL with the first one, and the others.
+func severalHosts(raw string) (one string, more []string) {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return raw, nil
+	}
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	begin := strings.LastIndexByte(rest[:end], '@') + 1
+	hosts := strings.Split(rest[begin:end], ",")
+	return scheme + "://" + rest[:begin] + hosts[0] + rest[end:], hosts[1:]
+}
+
+// addresses are the first host, which is the URL's, and the others.
+func addresses(u *url.URL, more []string, port string) ([]string, error) {
+	var out []string
+	for i, host := range append([]string{u.Host}, more...) {
+		h, err := url.Parse("//" + host)
+		if err != nil || h.Hostname() == "" || h.Host != host {
+			return nil, invalid("host number %d of the URL is no host[:port]", i+1)
+		}
+		p := h.Port()
+		if p == "" {
+			p = port
+		}
+		out = append(out, net.JoinHostPort(h.Hostname(), p))
+	}
+	return out, nil
 }
 
 // fit says whether the server can keep locks.
@@ -230,6 +306,9 @@ func fit(ctx context.Context, client rueidis.Client) error {
 	}
 	if v := fact("version"); !recent(v) {
 		return fmt.Errorf("the server's version %s is too old: locks need Redis 6.2 or Valkey: %w", v, driver.ErrInvalid)
+	}
+	if fact("mode") == "sentinel" {
+		return fmt.Errorf("the server is a Sentinel; write redis+sentinel://host[:port],host[:port]/primary: %w", driver.ErrInvalid)
 	}
 	if fact("role") != "master" {
 		return fmt.Errorf("the server is a read-only replica; locks need the primary: %w", driver.ErrInvalid)

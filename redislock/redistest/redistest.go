@@ -4,6 +4,7 @@ package redistest
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redis/rueidis"
 )
 
 // Server is one redis-server. Its methods fail the test when they cannot do their work. They are for one goroutine.
@@ -24,6 +27,7 @@ type Server struct {
 	Dir    string // its working directory
 
 	t      testing.TB
+	conf   string // path of the configuration file, or ""
 	args   []string
 	cmd    *exec.Cmd
 	output *os.File
@@ -38,6 +42,12 @@ const patience = 30 * time.Second
 // environment variable REDIS_SERVER.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return start(t, "", args...)
+}
+
+// start is Start, with a configuration file of that text unless it is empty.
+func start(t testing.TB, conf string, args ...string) *Server {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "redis") // a socket's path must be short, so not t.TempDir
 	if err != nil {
 		t.Fatal(err)
@@ -49,6 +59,12 @@ func Start(t testing.TB, args ...string) *Server {
 		}
 		os.RemoveAll(dir)
 	})
+	if conf != "" {
+		s.conf = filepath.Join(dir, "conf")
+		if err := os.WriteFile(s.conf, []byte(conf), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for tries := 0; ; tries++ {
 		s.Addr = freeAddr(t)
 		s.URL = "redis://" + s.Addr
@@ -84,6 +100,9 @@ func (s *Server) launch() error {
 	}
 	args := append([]string{"--port", port, "--bind", "127.0.0.1", "--unixsocket", s.Socket, "--dir", s.Dir,
 		"--save", "", "--appendonly", "no", "--daemonize", "no"}, s.args...)
+	if s.conf != "" {
+		args = append([]string{s.conf}, args...)
+	}
 	cmd := exec.Command(bin, args...)
 	cmd.Stdout, cmd.Stderr = out, out
 	dieWithParent(cmd)
@@ -173,6 +192,42 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 	if err := s.cmd.Process.Signal(sig); err != nil {
 		s.t.Fatalf("redistest: %v", err)
+	}
+}
+
+// Command sends one command to the server, on a connection of its own.
+func (s *Server) Command(args ...string) (rueidis.RedisMessage, error) {
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, ForceSingleClient: true, DisableCache: true, DisableRetry: true})
+	if err != nil {
+		return rueidis.RedisMessage{}, err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	return c.Do(ctx, c.B().Arbitrary(args...).Build()).ToMessage()
+}
+
+// Do is Command for one that must work. It answers the text of the answer.
+func (s *Server) Do(args ...string) string {
+	s.t.Helper()
+	msg, err := s.Command(args...)
+	if err != nil && !rueidis.IsRedisNil(err) {
+		s.t.Fatalf("redistest: %q: %v", args, err)
+	}
+	text, err := msg.ToString()
+	if err != nil {
+		text = msg.String()
+	}
+	return text
+}
+
+// eventually repeats f until it answers true, for as long as a busy machine may need.
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(2 * patience); !f(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("redistest: it never happened: %s", what)
+		}
 	}
 }
 
