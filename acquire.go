@@ -87,14 +87,14 @@ func (t *target) acquire(ctx context.Context, try bool) (*Lease, error) {
 			Err: invalid("%q comes before %q in the order of locks, which this context already holds", t.name, above.Name())})
 	}
 	l, err := t.take(ctx, try)
-	if err == nil && l.parent != nil {
-		return l, nil // re-entry is no event, nor is its end
+	switch {
+	case err != nil:
+		t.c.events.emit(&t.c.opts, Event{Op: Failed, Name: t.name, Took: driver.Now().Sub(begin), Err: err})
+	case l.parent == nil: // re-entry is no event, nor is its end
+		t.c.mu.Lock()
+		l.acquired(driver.Now().Sub(begin))
+		t.c.mu.Unlock()
 	}
-	ev := Event{Op: Acquired, Name: t.name, Token: l.Token(), Took: driver.Now().Sub(begin), Err: err}
-	if err != nil {
-		ev.Op = Failed
-	}
-	t.c.events.emit(&t.c.opts, ev)
 	return l, err
 }
 
@@ -419,12 +419,7 @@ func (c *core) settle(con *contender) {
 
 // abandon gives back, in the background, a lease that its caller never learns of.
 func (c *core) abandon(l *Lease) {
-	c.tasks.run(func() {
-		c.mu.Lock()
-		l.silent = true
-		c.mu.Unlock()
-		l.Unlock()
-	})
+	c.tasks.run(func() { l.Unlock() })
 }
 
 // repeat runs f in the background until it succeeds, answers ErrNotHeld, or limit is over.

@@ -54,7 +54,7 @@ func (l *Lease) Detach() (string, error) {
 	l.over = true
 	l.finish(errUnlocked, &out)
 	g.drop(l)
-	l.released(driver.Now(), nil)
+	l.tell(Released, driver.Now().Sub(l.got), nil)
 	c.depart(g)
 	c.mu.Unlock()
 	out.run()
@@ -111,7 +111,7 @@ func (c *Client) Attach(ctx context.Context, s string) (*Lease, error) {
 	c.admit(g, c.line(lineOf(t)))
 	now := driver.Now()
 	l := g.lease(c, nil, k.Token, now)
-	c.events.emit(&c.opts, Event{Op: Acquired, Name: h.Name, Token: l.token, Took: now.Sub(begin)})
+	l.acquired(now.Sub(begin))
 	k1.g = g
 	if k1.out != 0 {
 		c.signal(g, k1.out, &out)

@@ -120,9 +120,7 @@ func (c *core) lose(g *grant, why Reason, err error, out *after) {
 		return
 	}
 	for _, l := range g.leases {
-		if l.parent == nil && !l.silent {
-			l.cl.events.emit(&l.cl.opts, Event{Op: Lost, Name: g.hold.Name, Token: l.token, Took: driver.Now().Sub(l.got), Err: g.lost})
-		}
+		l.tell(Lost, driver.Now().Sub(l.got), g.lost)
 	}
 	if why != Closing {
 		lost, log := g.lost, g.cl.opts.log()

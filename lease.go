@@ -17,12 +17,12 @@ type Lease struct {
 	got    driver.Instant
 
 	// under core.mu
-	over   bool          // unlocked
-	silent bool          // nobody was told of it: no events
-	cause  error         // why it ended
-	done   chan struct{} // made by Done, closed when it ends
-	ends   []*ending     // the contexts that end with it
-	kids   kids
+	over  bool          // unlocked
+	told  bool          // its events are told
+	cause error         // why it ended
+	done  chan struct{} // made by Done, closed when it ends
+	ends  []*ending     // the contexts that end with it
+	kids  kids
 }
 
 // ending is one context made by Lease.Context.
@@ -272,7 +272,7 @@ func (l *Lease) unlock(end driver.End) error {
 	if release {
 		c.tasks.begin() // Close waits for it
 	} else if lost == nil {
-		l.released(now, nil) // before the next one here can tell that it has acquired
+		l.tell(Released, now.Sub(l.got), nil) // before the next one here can tell that it has acquired
 	}
 	over := g.over
 	c.mu.Unlock()
@@ -284,7 +284,7 @@ func (l *Lease) unlock(end driver.End) error {
 		g.giveBack()
 	} else {
 		err = g.endHold(end)
-		l.released(now, err)
+		l.tell(Released, now.Sub(l.got), err)
 		c.mu.Lock()
 		c.depart(g)
 		c.mu.Unlock()
@@ -296,10 +296,19 @@ func (l *Lease) unlock(end driver.End) error {
 	return err
 }
 
-// released tells that l was unlocked.
-func (l *Lease) released(at driver.Instant, err error) {
-	if l.parent == nil && !l.silent {
-		l.cl.events.emit(&l.cl.opts, Event{Op: Released, Name: l.g.hold.Name, Token: l.token, Took: at.Sub(l.got), Err: err})
+// acquired tells of a lease that its caller is about to have. What happens to those that no caller ever has, and to nested
+// ones, is no event.
+func (l *Lease) acquired(took time.Duration) {
+	l.told = true
+	l.tell(Acquired, took, nil)
+	if lost := l.g.lost; lost != nil && !l.over {
+		l.tell(Lost, driver.Now().Sub(l.got), lost)
+	}
+}
+
+func (l *Lease) tell(op Op, took time.Duration, err error) {
+	if l.told {
+		l.cl.events.emit(&l.cl.opts, Event{Op: op, Name: l.g.hold.Name, Token: l.token, Took: took, Err: err})
 	}
 }
 

@@ -188,6 +188,12 @@ func (l *ledger) checkWake(r driver.Record, procs []*proc) {
 func (l *ledger) checkEmpty(p *proc) {
 	c := reflect.ValueOf(p.client).Elem().FieldByName("core").Elem()
 	lines, grants, tasks := c.FieldByName("lines").Len(), c.FieldByName("agenda").FieldByName("grants").Len(), c.FieldByName("tasks").FieldByName("n").Int()
+	p.mu.Lock()
+	held := p.held
+	p.mu.Unlock()
+	if held != 0 {
+		l.badf("%s has %d more leases acquired than ended, by their events", p.name, held)
+	}
 	if lines != 0 || grants != 0 || tasks != 0 {
 		l.badf("%s has %d lines, %d grants and %d tasks left", p.name, lines, grants, tasks)
 	}

@@ -65,6 +65,7 @@ type proc struct {
 	ctx    context.Context
 
 	mu      sync.Mutex
+	held    int // by the events
 	broken  bool
 	ends    bool
 	closed  chan struct{}
@@ -92,9 +93,21 @@ func (p *proc) setBroken(b bool) (was bool) {
 	return was
 }
 
+// event counts the leases that are held.
+func (p *proc) event(e pawl.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e.Op {
+	case pawl.Acquired:
+		p.held++
+	case pawl.Released, pawl.Lost:
+		p.held--
+	}
+}
+
 func newProc(ctx context.Context, name string, store *memlock.Driver, l *ledger) *proc {
 	p := &proc{name: name, wire: newWire(name, store.Share(), l), ctx: ctx, closed: make(chan struct{})}
-	p.client = pawl.New(p.wire).With(pawl.Options{Holder: name, Logger: slog.New(slog.DiscardHandler)})
+	p.client = pawl.New(p.wire).With(pawl.Options{Holder: name, Logger: slog.New(slog.DiscardHandler), OnEvent: p.event})
 	p.with = map[*policy]*pawl.Client{}
 	for _, pol := range policies {
 		p.with[pol] = p.client.With(pol.Options)

@@ -3,6 +3,7 @@ package torture_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -315,3 +316,51 @@ func TestEventsBalance(t *testing.T) {
 		want(t, "released", ops[pawl.Released], 2)
 	})
 }
+
+// A lease that was lost before its caller had it was told lost first and acquired then, or only lost.
+func TestEventsOfALeaseLostOnArrival(t *testing.T) {
+	for _, gaveUp := range []bool{false, true} {
+		t.Run(map[bool]string{false: "taken", true: "given up"}[gaveUp], func(t *testing.T) {
+			bubble(t, func(t *world) {
+				var mu sync.Mutex
+				var ops []pawl.Op
+				a, wire := t.process(pawl.Options{OnEvent: func(e pawl.Event) {
+					mu.Lock()
+					defer mu.Unlock()
+					ops = append(ops, e.Op)
+				}})
+				wire.next("Try", fault{After: 10 * time.Millisecond})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				ch := make(chan answer, 1)
+				go func() {
+					l, err := a.Mutex("x").Lock(stubborn{t.Context(), ctx})
+					ch <- answer{l, err}
+				}()
+				time.Sleep(5 * time.Millisecond)
+				t.store.Expire("x")
+				exp := []pawl.Op{pawl.Acquired, pawl.Lost}
+				if gaveUp {
+					cancel()
+					exp = []pawl.Op{pawl.Failed}
+				}
+				time.Sleep(5 * time.Millisecond)
+				t.ended(ch).l.Unlock()
+				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				if !slices.Equal(ops, exp) {
+					t.Errorf("got %v, want %v", ops, exp)
+				}
+			})
+		})
+	}
+}
+
+// stubborn is a context that ends without waking whoever waits for it, as if both came in one instant.
+type stubborn struct {
+	context.Context
+	ended context.Context
+}
+
+func (s stubborn) Err() error { return s.ended.Err() }
