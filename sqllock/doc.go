@@ -1,5 +1,25 @@
-// Package sqllock keeps pawl's locks in a SQL database that a team already has. So far that is SQLite: one file, shared by
-// the processes of one machine. [Open] makes the file; [New] uses the caller's own *sql.DB.
+// Package sqllock keeps pawl's locks in a SQL database that a team already has: PostgreSQL, MySQL or MariaDB, or SQLite, one
+// file that is shared by the processes of one machine. [New] uses the caller's own *sql.DB; [Open] makes one.
+//
+// # On a server
+//
+//   - Exclusion. Among all clients that use the same tables and the same [Options], a name has one holder at a time, for as
+//     long as its TTL, renewed in time, has not run out. Each step reads one row, and writes it in one statement on condition
+//     that nobody has written it since (optimistic locking). No transaction is open and no connection is pinned while
+//     waiting or holding; isolation levels, poolers and session settings do not matter.
+//   - One clock: the server's, as microseconds since 1970. No client's clock and no session's time zone decides anything. A
+//     server clock that is set ahead ends holds early, so that two holders may overlap.
+//   - Tokens rise: across release, expiry, steal, clean-up and a clock set back. They start at the server's clock.
+//   - Order: as below. PostgreSQL tells a waiter that it is called, by LISTEN/NOTIFY on one connection a client, if the pool
+//     allows at least three and no pooler is between; else, and on MySQL, the driver polls all its names with one statement,
+//     every 2 ms after a change and up to every 100 ms: see [Driver.Waiting].
+//   - Certain outcomes. A request whose connection was lost while it was under way is unknown; Leave then writes a new version
+//     of the row, so that whatever arrives later does nothing.
+//   - What it keeps is what the server keeps: a failover to a replica that lags forgets locks and tokens.
+//
+// Rows that nobody has used for a minute are deleted by the clients. docs/sql.md describes tables and rights.
+//
+// The rest of this page is about SQLite.
 //
 // # What it promises
 //
