@@ -52,6 +52,19 @@
 // made for ever. Channels are Redisson's redisson_lock__channel:[N], redisson_rwlock:[N], redisson_sc:[N], with Redisson's
 // payloads, and pawl's pawl_wake:<client uuid> and pawl_watch:[[N]].
 //
+// # Sentinel and Cluster
+//
+// Over Sentinels, connections are dropped as soon as the Sentinels name another primary. A fail-over keeps what the new
+// primary has got; a lock that it has not got is lost, and may be given to another while the first holder still trusts it.
+// Then the second token is larger, as long as the servers' clocks agree, and a resource that checks tokens is safe.
+//
+// In a cluster all keys and channels of a name are in its slot. A name with braces that gives no slot ("{}a", "a}b{") is
+// ErrInvalid. MOVED and ASK are followed, and TRYAGAIN is for as long as a request may take (a TTL, 5 s at most): while the
+// keys of a slot move, renewals of mutexes go on and most other requests wait for the end of the move. pawl's waiters are
+// called by plain messages, which reach every node, and Redisson's by plain and by sharded ones. A script cannot see whether
+// a process listens at another node. So a waiting place whose process is gone costs 30 ms each time, and a writer that died
+// while it waited stops new readers for its TTL (3 s at least, 30 s at most).
+//
 // # The server
 //
 // Redis 6.2 or later, or Valkey, with Lua scripts and pub/sub; RESP2 or RESP3. A user who may not subscribe can take locks
@@ -61,6 +74,9 @@
 //	  +time +info +exists +type +del +pexpire +pttl +incr +incrby +decrby +publish +pubsub|numsub
 //	  +hset +hget +hdel +hlen +hkeys +hexists +hgetall +lindex +lpos +lpop +lrem +llen +lrange +rpush
 //	  +zadd +zrem +zscore +zrank +zrange +zcard +zcount +zrangebyscore +zremrangebyscore
+//
+// A cluster wants +asking, +cluster|slots, +cluster|shards, +spublish, +ssubscribe, +sunsubscribe and +pubsub|shardnumsub
+// too.
 //
 // With a Prefix p without braces, ~* can be ~p* ~{p* ~pawl_* ~redisson_*.
 package redislock

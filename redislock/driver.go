@@ -74,7 +74,7 @@ func newDriver(client rueidis.Client, dedicate func() dedicated, opts *Options) 
 		d.bad = fmt.Errorf("redislock: Options.Prefix has %d bytes, at most 1024 are allowed: %w", len(d.opts.Prefix), driver.ErrInvalid)
 	}
 	d.lanes = newLanes(client, dedicate)
-	d.ear = newEar(dedicate)
+	d.ear = newEar(client, dedicate)
 	d.people = newPeople(d.lanes)
 	if client.Mode() == rueidis.ClientModeSentinel {
 		d.watchers.Go(d.follow)

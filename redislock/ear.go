@@ -15,6 +15,9 @@ import (
 // then all who wait are told to look.
 type ear struct {
 	dedicate func() dedicated
+	cluster  rueidis.Client  // nil: it is none
+	life     context.Context // of sharded subscriptions
+	end      func()
 	kick     chan struct{} // capacity 1: something changed in subs
 	done     chan struct{}
 	wg       sync.WaitGroup
@@ -35,6 +38,26 @@ type sub struct {
 	on      chan struct{} // closed when the server has confirmed it
 	sent    bool          // asked for on the present connection
 	idle    time.Time     // since when there are no users
+
+	sharded chan struct{} // nil: needs none; closed when the server has confirmed the sharded one too, or has none
+	end     func()
+}
+
+// foreign reports whether clients of another make publish on channel.
+func foreign(channel string) bool { return strings.HasPrefix(channel, "redisson_") }
+
+// isOn reports whether s is live. e.mu is held.
+func (s *sub) isOn() bool {
+	for _, on := range []chan struct{}{s.on, s.sharded} {
+		select {
+		case <-on:
+		default:
+			if on != nil {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 type listener interface{ heard() }
@@ -46,9 +69,14 @@ const (
 	barred      = 10 * time.Second // before a server that refused to let us subscribe is asked again
 )
 
-func newEar(dedicate func() dedicated) *ear {
-	return &ear{dedicate: dedicate, kick: make(chan struct{}, 1), done: make(chan struct{}), subs: map[string]*sub{},
+func newEar(client rueidis.Client, dedicate func() dedicated) *ear {
+	e := &ear{dedicate: dedicate, kick: make(chan struct{}, 1), done: make(chan struct{}), subs: map[string]*sub{},
 		places: map[string]*place{}, bar: make(chan struct{})}
+	e.life, e.end = context.WithCancel(context.Background())
+	if client.Mode() == rueidis.ClientModeCluster {
+		e.cluster = client
+	}
+	return e
 }
 
 // enter lets p be called by its name in line.
@@ -63,13 +91,7 @@ func (e *ear) listens(channels ...string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range channels {
-		s := e.subs[c]
-		if s == nil {
-			return false
-		}
-		select {
-		case <-s.on:
-		default:
+		if s := e.subs[c]; s == nil || !s.isOn() {
 			return false
 		}
 	}
@@ -82,6 +104,7 @@ func (e *ear) use(channel string, l listener) *sub {
 	if s == nil {
 		s = &sub{channel: channel, users: map[listener]struct{}{}, on: make(chan struct{})}
 		e.subs[channel] = s
+		e.shard(s)
 		if !e.closed {
 			if !e.started {
 				e.started = true
@@ -110,18 +133,24 @@ func (e *ear) wait(ctx context.Context, l listener, channels ...string) bool {
 	defer timer.Stop()
 	for _, c := range channels {
 		e.mu.Lock()
-		on, bar := e.use(c, l).on, e.bar
+		s, bar := e.use(c, l), e.bar
+		ons := []chan struct{}{s.on, s.sharded}
 		e.mu.Unlock()
-		select {
-		case <-on:
-		case <-bar:
-			return false
-		case <-ctx.Done():
-			return false
-		case <-timer.C:
-			return false
-		case <-e.done:
-			return false
+		for _, on := range ons {
+			if on == nil {
+				continue
+			}
+			select {
+			case <-on:
+			case <-bar:
+				return false
+			case <-ctx.Done():
+				return false
+			case <-timer.C:
+				return false
+			case <-e.done:
+				return false
+			}
 		}
 	}
 	return true
@@ -241,6 +270,9 @@ func (e *ear) settle(conn dedicated) (time.Duration, bool) {
 				continue
 			}
 			delete(e.subs, c)
+			if s.end != nil {
+				s.end()
+			}
 			if s.sent {
 				drop = append(drop, c)
 			}
@@ -355,6 +387,7 @@ func (e *ear) close() {
 	}
 	e.closed = true
 	close(e.done)
+	e.end()
 	conn := e.conn
 	clear(e.places)
 	e.mu.Unlock()

@@ -104,9 +104,6 @@ func (ln *lane) send(batch []*call) {
 
 // connect answers the lane's connection, made and tried if there is none.
 func (ln *lane) connect() (rueidis.CoreClient, error) {
-	if ln.l.cluster {
-		return ln.l.client, nil
-	}
 	ln.mu.Lock()
 	conn := ln.conn
 	ln.mu.Unlock()

@@ -21,7 +21,9 @@ import (
 type lanes struct {
 	dedicate func() dedicated
 	client   rueidis.Client
-	cluster  bool // no lane of its own: rueidis finds the node
+	cluster  bool // no lanes: rueidis finds the node
+	life     context.Context
+	end      func()
 	closing  chan struct{}
 	wg       sync.WaitGroup
 
@@ -54,6 +56,7 @@ var calls = sync.Pool{New: func() any {
 
 func newLanes(client rueidis.Client, dedicate func() dedicated) *lanes {
 	l := &lanes{client: client, dedicate: dedicate, cluster: client.Mode() == rueidis.ClientModeCluster, closing: make(chan struct{})}
+	l.life, l.end = context.WithCancel(context.Background())
 	for i := range l.lanes {
 		l.lanes[i] = &lane{l: l}
 	}
@@ -65,6 +68,9 @@ func newLanes(client rueidis.Client, dedicate func() dedicated) *lanes {
 func (l *lanes) run(ctx context.Context, limit time.Duration, r request) (rueidis.RedisMessage, error) {
 	if ctx.Err() != nil {
 		return rueidis.RedisMessage{}, notSent(context.Cause(ctx))
+	}
+	if l.cluster {
+		return l.route(ctx, min(limit, maxLimit), r)
 	}
 	until := time.Now().Add(min(limit, maxLimit))
 	if d, ok := ctx.Deadline(); ok && d.Before(until) {
@@ -112,7 +118,16 @@ func notSent(why error) error {
 
 // post sends a command and does not wait.
 func (l *lanes) post(keys []string, args ...string) {
-	l.put(&call{request: request{keys: keys, args: args}, until: time.Now().Add(minLimit), done: make(chan struct{}, 1)})
+	r := request{keys: keys, args: args}
+	if l.cluster {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !l.closed {
+			l.wg.Go(func() { l.route(l.life, minLimit, r) })
+		}
+		return
+	}
+	l.put(&call{request: r, until: time.Now().Add(minLimit), done: make(chan struct{}, 1)})
 }
 
 func (l *lanes) put(c *call) bool {
@@ -165,7 +180,7 @@ func (l *lanes) alone() *lane {
 	ln := l.lanes[0]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.cluster || l.closed || ln.busy || len(l.pending) > 0 || !ln.connected() {
+	if l.closed || ln.busy || len(l.pending) > 0 || !ln.connected() {
 		return nil
 	}
 	ln.busy, ln.since = true, time.Now()
@@ -232,6 +247,7 @@ func (l *lanes) close() {
 		l.closed = true
 		l.pending = nil
 		close(l.closing)
+		l.end()
 	}
 	l.mu.Unlock()
 	for _, ln := range l.lanes {

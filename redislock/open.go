@@ -24,12 +24,13 @@ import (
 //	unix:///path/to/socket[?db=n]              or redis+unix:, with user:password@ before the path if need be
 //	redis+sentinel://[user:password@]host[:port],host[:port]…/primary[?db=n]    Sentinels, and the name of what they watch
 //	rediss+sentinel://…                        the same over TLS, to the Sentinels too
+//	redis+cluster://[user:password@]host[:port],host[:port]…     some nodes of a Redis Cluster; rediss+cluster over TLS
 //
 // Sentinels that want a password get it from the parameters sentinel_user and sentinel_password, and listen on port 26379
 // by default.
 //
 // Open asks the server who it is, and fails for one that does not answer, wants another password, is older than Redis 6.2,
-// is a read-only replica, a Sentinel or a node of a Redis Cluster. ctx bounds Open only. No error shows a password.
+// is a read-only replica, or something else than the URL's scheme says. ctx bounds Open only. No error shows a password.
 func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 	co, err := parse(rawURL)
 	if err != nil {
@@ -40,8 +41,13 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 	o := &opening{life: life, ctx: ctx}
 	co.DialCtxFn = o.dial
 	client, err := rueidis.NewClient(co)
-	if err == nil {
-		err = fit(ctx, client)
+	clustered := err == nil && client.Mode() == rueidis.ClientModeCluster
+	switch {
+	case err != nil:
+	case co.Sentinel.MasterSet == "" && clustered == co.ForceSingleClient:
+		err = errSingle
+	default:
+		err = fit(ctx, client, clustered)
 	}
 	o.over()
 	if err != nil {
@@ -64,6 +70,9 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 		d.Close()
 		return nil, d.bad
 	}
+	if clustered {
+		return d, nil
+	}
 	if _, err := d.lanes.lanes[0].connect(); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("redis at %s: %w", where, err)
@@ -81,6 +90,8 @@ func explain(err error) error {
 	switch text := err.Error(); {
 	case strings.Contains(text, "unknown message type"):
 		return fmt.Errorf("this is no Redis server: %w", err)
+	case strings.Contains(text, "cluster support disabled"):
+		return errSingle
 	case strings.Contains(text, "No such master"):
 		return fmt.Errorf("the Sentinels watch nothing of that name: %w", driver.ErrInvalid)
 	case strings.Contains(strings.ToLower(text), "unknown command 'sentinel'"):
@@ -196,7 +207,7 @@ func parse(raw string) (rueidis.ClientOption, error) {
 		}
 	}
 	if len(more) > 0 && !strings.Contains(u.Scheme, "+") {
-		return co, invalid("the URL names several hosts; write redis+sentinel://host,host/primary for Sentinels")
+		return co, invalid("the URL names several hosts; write redis+sentinel://host,host/primary for Sentinels, redis+cluster://host,host for a cluster")
 	}
 	db := strings.Trim(u.Path, "/")
 	query := u.Query()
@@ -242,8 +253,22 @@ func parse(raw string) (rueidis.ClientOption, error) {
 		query.Del("db")
 		query.Del("sentinel_user")
 		query.Del("sentinel_password")
+	case "redis+cluster", "rediss+cluster":
+		if db != "" {
+			return co, invalid("a Redis Cluster has one database, and the URL names another; write %s://host[:port],host[:port]", u.Scheme)
+		}
+		if co.InitAddress, err = addresses(u, more, "6379"); err != nil {
+			return co, err
+		}
+		co.ForceSingleClient = false
+		// A node that is silent for this long is given up; the others go on meanwhile.
+		co.ConnWriteTimeout, co.Dialer.KeepAlive = maxLimit, maxLimit
+		co.ClusterOption = rueidis.ClusterOption{ShardsRefreshInterval: 10 * time.Second, MaxMovedRedirections: 8}
+		if u.Scheme == "rediss+cluster" { // each server's certificate is for its own name
+			co.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
 	default:
-		return co, invalid("redislock cannot open a URL of scheme %q; it knows redis, rediss, unix, redis+unix, redis+sentinel and rediss+sentinel", u.Scheme)
+		return co, invalid("redislock cannot open a URL of scheme %q; it knows redis, rediss, unix, redis+unix, redis+sentinel, redis+cluster, and the last two with rediss", u.Scheme)
 	}
 	if len(query) > 0 || u.Fragment != "" {
 		return co, invalid("the URL has parameters that redislock does not know")
@@ -290,8 +315,8 @@ func addresses(u *url.URL, more []string, port string) ([]string, error) {
 	return out, nil
 }
 
-// fit says whether the server can keep locks.
-func fit(ctx context.Context, client rueidis.Client) error {
+// fit says whether the server, or a node of the cluster, can keep locks.
+func fit(ctx context.Context, client rueidis.Client, clustered bool) error {
 	facts, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).AsMap()
 	if err != nil {
 		if r, ok := rueidis.IsRedisErr(err); ok && strings.Contains(strings.ToLower(r.Error()), "unknown command") {
@@ -310,11 +335,11 @@ func fit(ctx context.Context, client rueidis.Client) error {
 	if fact("mode") == "sentinel" {
 		return fmt.Errorf("the server is a Sentinel; write redis+sentinel://host[:port],host[:port]/primary: %w", driver.ErrInvalid)
 	}
-	if fact("role") != "master" {
+	if fact("role") != "master" && !clustered {
 		return fmt.Errorf("the server is a read-only replica; locks need the primary: %w", driver.ErrInvalid)
 	}
-	if fact("mode") == "cluster" {
-		return fmt.Errorf("the server is a node of a Redis Cluster; make a cluster client and give it to New: %w", driver.ErrInvalid)
+	if fact("mode") == "cluster" && !clustered {
+		return fmt.Errorf("the server is a node of a Redis Cluster; write redis+cluster://host[:port],host[:port]: %w", driver.ErrInvalid)
 	}
 	return client.Do(ctx, client.B().Ping().Build()).Error()
 }

@@ -99,7 +99,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"redis://:" + secretURL + "@" + mute, "deadline exceeded"},
 		{"redis://" + old, "too old"},
 		{"redis://" + replica.Addr, "read-only replica"},
-		{"redis://" + cluster.Addr, "Redis Cluster"},
+		{"redis://" + cluster.Addr, "redis+cluster://"},
 		{"redis://:" + secretURL + "@" + s.Addr + "/99", "out of range"},
 		{"redis://:" + secretURL + "@" + s.Addr + "/orders", "should be a number"},
 		{"redis://:" + secretURL + "@" + s.Addr + "?timeout=3", "parameters"},

@@ -50,6 +50,14 @@ func newPlace(d *Driver, r driver.Request) *place {
 	return p
 }
 
+// rwBeat is how long a place for a read-write lock counts as alive. In a cluster nobody else can see whether its process is.
+func (p *place) rwBeat() time.Duration {
+	if p.d.lanes.cluster {
+		return min(rwBeat, max(p.r.TTL, 3*time.Second))
+	}
+	return rwBeat
+}
+
 // Try makes one attempt.
 func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 	switch {
@@ -129,7 +137,7 @@ func (p *place) refusal(h *held, people map[string]person, deaf bool) error {
 		case driver.Fair:
 			beat = fairBeat / 3
 		case driver.Read, driver.Write:
-			beat = rwBeat / 3
+			beat = p.rwBeat() / 3
 		}
 		if deaf {
 			beat = deafAgain
@@ -223,7 +231,7 @@ func (p *place) request(span int) request {
 		return request{
 			script: rwScript,
 			keys:   []string{k.main, k.line(), k.due(), k.lock(), k.token(), k.held(), k.readHold(r.ID), k.set()},
-			args:   []string{r.ID, ttl, n, wait, g, millis(rwBeat), write},
+			args:   []string{r.ID, ttl, n, wait, g, millis(p.rwBeat()), write},
 		}
 	case driver.Permits:
 		args := []string{r.ID, ttl, wait, g, millis(longBeat), strconv.Itoa(r.Permits), strconv.Itoa(r.Limit), k.semChannel()}

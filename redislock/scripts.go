@@ -13,6 +13,8 @@ var luaFiles embed.FS
 // script is one atomic step.
 type script struct {
 	name, body, sha string
+
+	clustered *script // the same on a node of a cluster
 }
 
 var (
@@ -40,6 +42,12 @@ var (
 func load(name string) *script {
 	body := include.ReplaceAllStringFunc(file(name), func(s string) string { return file(include.FindStringSubmatch(s)[1]) })
 	body = comment.ReplaceAllString(body, "")
+	s := newScript(name, "local cluster = false\n"+body)
+	s.clustered = newScript(name, "local cluster = true\n"+body)
+	return s
+}
+
+func newScript(name, body string) *script {
 	sum := sha1.Sum([]byte(body))
 	return &script{name: name, body: body, sha: hex.EncodeToString(sum[:])}
 }

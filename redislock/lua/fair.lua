@@ -13,6 +13,7 @@ local time = redis.call('TIME')
 
 if redis.call('EXISTS', lock, queue, due, other) == 0 then return take() end
 
+--@ tell
 --@ queue
 local why, free, owners = busy()
 if why then return why end

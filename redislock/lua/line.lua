@@ -12,10 +12,14 @@ end
 
 local function alive(m) return tonumber(redis.call('ZSCORE', due, m) or '0') end
 
--- wake tells the process of m to look, at once or after some ms. It answers whether that process listens.
+-- wake tells the process of m to look, at once or after some ms. It answers whether that process listens; in a cluster it
+-- may do so at any node, and is taken to do so. Those behind it are then told to look later (see behind), since it may be
+-- dead.
 local function wake(m, later)
-  return redis.call('PUBLISH', 'pawl_wake:' .. process(m), later and m .. ' ' .. later or m) > 0
+  return redis.call('PUBLISH', 'pawl_wake:' .. process(m), later and m .. ' ' .. later or m) > 0 or cluster
 end
+
+local behind = cluster and 8 or 1
 
 local function call(m)
   if not wake(m) then
@@ -53,13 +57,14 @@ end
 -- stranger reports whether somebody listens on channel who does not just watch.
 local function stranger(channel)
   local n = redis.call('PUBSUB', 'NUMSUB', channel, 'pawl_watch:' .. string.sub(line, 11))
-  return n[2] > n[4]
+  local sharded = cluster and redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)
+  return n[2] > n[4] or sharded and not sharded.err and sharded[2] > 0
 end
 
 -- let gives the turn to clients that do not know the line: to those that listen on channel, one release in four.
 local function let(channel, payload, front)
   if time[2] % 4 ~= 0 or not stranger(channel) or not wake(front, turn) then return false end
   redis.call('ZADD', due, ms + turn, '*')
-  redis.call('PUBLISH', channel, payload)
+  tell(channel, payload)
   return true
 end

@@ -12,6 +12,7 @@ local time = redis.call('TIME')
 --@ plain
 if redis.call('EXISTS', lock, due, other) == 0 then return take() end
 
+--@ tell
 --@ line
 local why, free, owners = busy()
 if why then

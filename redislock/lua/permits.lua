@@ -9,6 +9,7 @@ local me = k > 1 and id .. '*' .. k or id
 local time = redis.call('TIME')
 --@ token
 --@ family
+--@ tell
 --@ line
 --@ weight
 
@@ -27,11 +28,11 @@ end
 local day = 86400000
 if v and over > 0 then
   v = redis.call('INCRBY', sem, over)
-  if v > 0 then redis.call('PUBLISH', channel, v) end
+  if v > 0 then tell(channel, v) end
 elseif not v then
   v = limit - redis.call('ZCARD', set)
   redis.call('SET', sem, v, 'PX', ttl + day)
-  if v > 0 then redis.call('PUBLISH', channel, v) end
+  if v > 0 then tell(channel, v) end
 end
 v = tonumber(v)
 local taken = redis.call('ZCARD', set)

@@ -33,6 +33,7 @@ end
 
 if redis.call('EXISTS', lock, due, other) == 0 then return take() end
 
+--@ tell
 --@ line
 if redis.call('ZSCORE', due, '!' .. id) then return {'gone'} end
 if redis.call('EXISTS', other) == 1 then return {'mismatch', family(other)} end
@@ -61,7 +62,7 @@ local function first()
       elseif not mode then
         if till <= ms + grace then return till end
         if call(m) then return ms + grace end
-      elseif redis.call('PUBSUB', 'NUMSUB', 'pawl_wake:' .. process(m))[2] > 0 then
+      elseif cluster or redis.call('PUBSUB', 'NUMSUB', 'pawl_wake:' .. process(m))[2] > 0 then
         return 0
       else
         drop(m)

@@ -18,21 +18,22 @@ if mine and ARGV[2] ~= '' then
 end
 if not mine and how == '' and ARGV[9] == '' then return 0 end
 
+--@ tell
 --@ line
 --@ queue
 
 -- pass lets the next of the line come, and tells the one behind it to look when that did not. It answers whether there is one.
 local function pass()
   while true do
-    local two = redis.call('ZRANGE', line, 0, 1)
-    local m = two[1]
+    local next = redis.call('ZRANGE', line, 0, behind)
+    local m = next[1]
     if not m then return false end
     if alive(m) <= ms then
       drop(m)
     elseif queue and let(channel, '0', m) then
       return true
     elseif call(m) then
-      if two[2] then wake(two[2], grace) end
+      for i = 2, #next do wake(next[i], (i - 1) * grace) end
       return true
     end
   end
@@ -48,11 +49,11 @@ end
 local function free()
   if kind == 'fair' and passqueue() then return end
   if pass() then
-    if not queue then redis.call('PUBLISH', channel, '0') end
+    if not queue then tell(channel, '0') end
     return
   end
   if passqueue() then return end
-  redis.call('PUBLISH', channel, '0')
+  tell(channel, '0')
 end
 
 if how == '1' then
@@ -90,8 +91,8 @@ else
   local m = redis.call('ZRANGE', line, 0, 0)[1]
   if m then wake(m) end
   local h = queue and head()
-  if h and redis.call('PUBLISH', 'pawl_wake:' .. process(h), h) == 0 then redis.call('PUBLISH', channel .. ':' .. h, '0') end
+  if h and (redis.call('PUBLISH', 'pawl_wake:' .. process(h), h) == 0 or cluster) then tell(channel .. ':' .. h, '0') end
 end
 redis.call('PEXPIRE', lock, keep)
-redis.call('PUBLISH', channel, '0')
+tell(channel, '0')
 return 1

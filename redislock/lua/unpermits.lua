@@ -8,6 +8,7 @@ local sem, set, line, due, held, ours = unpack(KEYS)
 local id, k, channel, grace = ARGV[1], tonumber(ARGV[3]), ARGV[5], tonumber(ARGV[6])
 local me = k > 1 and id .. '*' .. k or id
 local time = redis.call('TIME')
+--@ tell
 --@ line
 --@ weight
 
@@ -40,7 +41,7 @@ v = type(v) == 'string' and tonumber(v) or nil
 if not v then return live end
 if back > 0 then
   v = redis.call('INCRBY', sem, back)
-  redis.call('PUBLISH', channel, v)
+  tell(channel, v)
 end
 -- Those in front of the line that fit together are called.
 local need = 0
@@ -49,7 +50,10 @@ for _, m in ipairs(redis.call('ZRANGE', line, 0, -1)) do
   if t <= ms then
     drop(m)
   else
-    if need + weight(m) > v then break end
+    if need + weight(m) > v then
+      if cluster and need > 0 then wake(m, grace) end
+      break
+    end
     if t <= ms + grace or call(m) then need = need + weight(m) end
   end
 end

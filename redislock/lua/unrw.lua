@@ -10,6 +10,7 @@ local keep = ARGV[4] ~= '' and ARGV[4]
 local me = write and id .. ':write' or id
 local time, counter = redis.call('TIME'), nil
 --@ token
+--@ tell
 --@ line
 
 local function writes(m) return string.sub(m, -6) == ':write' end
@@ -17,19 +18,21 @@ local function writes(m) return string.sub(m, -6) == ':write' end
 -- pass lets the first in line come: a writer, or all readers in front of the first writer.
 local function pass(payload)
   local called
+  local n = 0
   for _, m in ipairs(redis.call('ZRANGE', line, 0, -1)) do
     if alive(m) <= ms then
       drop(m)
     elseif called and (writes(m) or writes(called)) then
-      wake(m, grace)
-      return
+      n = n + 1
+      wake(m, n * grace)
+      if n == behind then return end
     elseif not called and let(channel, payload, m) then
       return
     elseif call(m) then
       called = m
     end
   end
-  if not called then redis.call('PUBLISH', channel, payload) end
+  if not called then tell(channel, payload) end
 end
 
 -- hint lets the first in line look at who holds the lock now.
@@ -75,7 +78,7 @@ if write then
     redis.call('HSET', lock, id .. ':kept:write', '1')
     redis.call('PEXPIRE', lock, keep)
     hint()
-    redis.call('PUBLISH', channel, '1')
+    tell(channel, '1')
   elseif redis.call('HLEN', lock) > 1 then
     redis.call('HSET', lock, 'mode', 'read')
     pass('1')
