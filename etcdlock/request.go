@@ -18,11 +18,17 @@ const minLimit = 2 * time.Second
 // bound makes the context of a call: it ends with ctx, with the driver, and when limit is over.
 func (d *Driver) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	limit = max(limit, minLimit)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, noAnswer(limit))
 	ctx, end := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(limit, func() { end(noAnswer(limit)) })
 	stop := context.AfterFunc(d.life, func() { end(fmt.Errorf("etcdlock: %w", driver.ErrClosed)) })
-	return clientv3.WithRequireLeader(ctx), func() { stop(); end(nil); cancel() }
+	return clientv3.WithRequireLeader(untimed{ctx}), func() { stop(); timer.Stop(); end(nil) }
 }
+
+// untimed keeps its deadline from the server, which would only set a timer of its own: that costs a few per cent of a
+// request, and the end of a request is told to the server anyway.
+type untimed struct{ context.Context }
+
+func (untimed) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 type answer = answerOf[*clientv3.TxnResponse]
 

@@ -216,13 +216,13 @@ func TestAuth(t *testing.T) {
 	a, b := pawl.New(suite.Open(t, at("user:usersecret@", "/locks"), nil)), pawl.New(suite.Open(t, at("user:usersecret@", "/locks"), nil))
 	defer a.Close()
 	defer b.Close()
-	l, err := a.With(pawl.Options{TTL: 3 * time.Second}).Mutex("long").Lock(t.Context())
+	l, err := a.With(pawl.Options{TTL: 9 * time.Second}).Mutex("long").Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := make(chan error, 1)
 	go func() {
-		w, err := b.With(pawl.Options{TTL: 3 * time.Second}).Mutex("long").Lock(context.Background())
+		w, err := b.With(pawl.Options{TTL: 9 * time.Second}).Mutex("long").Lock(context.Background())
 		got <- err
 		w.Unlock()
 	}()
