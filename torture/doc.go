@@ -1,6 +1,9 @@
 // Package torture holds the tests of the client (package pawl) that need more than the standard library or a model to
 // compare with: a state machine in fake time, driven by rapid over memlock, and the programs that need a SQL database.
 //
+// The tests that need neither, one file a subject, run in fake time too; TestContention runs in real time and hits the
+// windows that fake time passes over.
+//
 // # The state machine
 //
 // TestMachine lets several clients of one store lock, re-enter, unlock, cancel, detach and close in a random order and at
@@ -16,6 +19,8 @@
 // A failure prints the steps and every call that led to it. The client draws jitter of its own and its goroutines really
 // run at once, so a seed repeats the steps but not always their interleaving: what is found becomes a small test of its
 // own, in regress_test.go.
+//
+// The bigger part of a plain run's time goes to 100 checks each of four machines, with one to five processes.
 //
 // # What cannot be simulated here
 //
