@@ -24,6 +24,19 @@ type Options struct {
 	// hold, so that both clients number their holds together. By default pawl numbers for itself. All clients of a name
 	// must agree on it.
 	Fenced bool
+
+	// Replicas is how many replicas must have got a hold, or its renewal, before that counts: WAIT, on the connection that
+	// asked. They have a tenth of the TTL for it, at least 50 ms and at most a second. A hold that fewer have got is given
+	// back, and the error matches driver.ErrNotDone; a renewal that fewer have got is no renewal.
+	//
+	// It buys this: a hold outlives a fail-over to any replica that confirmed it. So it must be as many as there are
+	// replicas, or the one that confirmed must be the one that is promoted; Sentinel and Cluster prefer the replica that
+	// has got most, among those they can reach. It does not buy consensus: a replica has confirmed what is in its memory,
+	// and may itself restart empty; one that cannot be reached may keep a quorum of Sentinels from the right choice; and an
+	// old primary that is cut off still takes requests, though it confirms none (also set min-replicas-to-write there).
+	// Each acquisition costs one more round trip, and requests are not batched. Without enough replicas nothing is granted.
+	// Default 0: none, so that a fail-over may lose what it confirmed last.
+	Replicas int
 }
 
 // Driver keeps locks on a Redis server, in the layout of Redisson. It is safe for concurrent use.
@@ -70,6 +83,8 @@ func newDriver(client rueidis.Client, dedicate func() dedicated, opts *Options) 
 	case client == nil:
 		d.bad = fmt.Errorf("redislock: the client is nil: %w", driver.ErrInvalid)
 		return d
+	case d.opts.Replicas < 0 || d.opts.Replicas > 1000:
+		d.bad = fmt.Errorf("redislock: Options.Replicas is %d: %w", d.opts.Replicas, driver.ErrInvalid)
 	case len(d.opts.Prefix) > 1024:
 		d.bad = fmt.Errorf("redislock: Options.Prefix has %d bytes, at most 1024 are allowed: %w", len(d.opts.Prefix), driver.ErrInvalid)
 	}

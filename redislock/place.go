@@ -184,7 +184,8 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 		span = 1 // Redisson counts one by one, and nobody hands on a share
 	}
 	var req request
-	if r.Kind == driver.Exclusive && span == 1 && !fenced && !p.d.lanes.cluster && !p.d.busy.lately(k.main) {
+	confirm := p.d.opts.Replicas > 0
+	if r.Kind == driver.Exclusive && span == 1 && !fenced && !confirm && !p.d.lanes.cluster && !p.d.busy.lately(k.main) {
 		req.quick = &quick{
 			script: locksScript,
 			keys:   []string{k.main, k.due(), k.lock(), k.token()},
@@ -200,7 +201,13 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 	before := p.open
 	p.open = true
 	sent := driver.Now()
-	msg, err := p.d.lanes.run(ctx, r.TTL, req)
+	var msg rueidis.RedisMessage
+	var err error
+	if confirm {
+		msg, err = p.confirmed(ctx, req)
+	} else {
+		msg, err = p.d.lanes.run(ctx, r.TTL, req)
+	}
 	if err != nil {
 		if isNotDone(err) {
 			p.open = before

@@ -2,10 +2,14 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/pawl-lock/pawl/driver"
 )
@@ -78,7 +82,27 @@ func (d *Driver) renew(ctx context.Context, hs []driver.Hold, errs []error) {
 	if len(asked) == 0 {
 		return
 	}
-	msg, err := d.lanes.run(ctx, max(limit, minLimit), request{script: renewScript, keys: keys, args: args})
+	var msg rueidis.RedisMessage
+	var err error
+	if req := (request{script: renewScript, keys: keys, args: args}); d.opts.Replicas > 0 {
+		msg, err = d.lanes.confirm(ctx, max(limit, minLimit), req, d.opts.Replicas, func(m rueidis.RedisMessage) bool {
+			answer, _ := m.ToString()
+			return strings.Contains(answer, "1")
+		})
+		var few *fewError
+		if errors.As(err, &few) { // what is gone is gone
+			for n, i := range asked {
+				if answer, _ := msg.ToString(); n < len(answer) && answer[n] != '1' {
+					errs[i] = driver.ErrNotHeld
+				} else {
+					errs[i] = err
+				}
+			}
+			return
+		}
+	} else {
+		msg, err = d.lanes.run(ctx, max(limit, minLimit), req)
+	}
 	answer := ""
 	if err == nil {
 		answer, err = msg.ToString()

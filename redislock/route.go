@@ -60,7 +60,7 @@ func (l *lanes) route(ctx context.Context, limit time.Duration, r request) (ruei
 func (l *lanes) insist(ctx context.Context, r request) (rueidis.RedisMessage, error) {
 	whole := false
 	for pause := 5 * time.Millisecond; ; {
-		msg, err := l.client.Do(ctx, r.command(l.client.B(), whole)).ToMessage()
+		msg, err := l.client.Do(ctx, r.command(l.client.B(), whole, true)).ToMessage()
 		if err == nil || rueidis.IsRedisNil(err) {
 			return msg, nil
 		}
@@ -87,13 +87,17 @@ func (l *lanes) insist(ctx context.Context, r request) (rueidis.RedisMessage, er
 }
 
 // command makes the command, with the whole script if the node did not know it by its hash.
-func (r request) command(b rueidis.Builder, whole bool) rueidis.Completed {
+func (r request) command(b rueidis.Builder, whole, cluster bool) rueidis.Completed {
 	if r.script == nil {
 		return b.Arbitrary(r.args[0]).Keys(r.keys...).Args(r.args[1:]...).Build()
 	}
-	name, script := "EVALSHA", r.script.clustered.sha
+	s := r.script
+	if cluster {
+		s = s.clustered
+	}
+	name, script := "EVALSHA", s.sha
 	if whole {
-		name, script = "EVAL", r.script.clustered.body
+		name, script = "EVAL", s.body
 	}
 	return b.Arbitrary(name, script, fmt.Sprint(len(r.keys))).Keys(r.keys...).Args(r.args...).Build()
 }
