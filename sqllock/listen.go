@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
@@ -32,6 +33,33 @@ const (
 	probeAnswers = 2 * time.Second // what the driver tells itself arrives within that, or never
 	pollRoom     = 3               // connections that a pool must allow, for one of them to listen
 )
+
+// listeners counts the connections of each pool that listen, since several drivers may share one pool.
+var listeners = listenersOf{of: make(map[*sql.DB]int)}
+
+type listenersOf struct {
+	mu sync.Mutex
+	of map[*sql.DB]int
+}
+
+// enter counts one more, if the pool has room for it.
+func (l *listenersOf) enter(db *sql.DB) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := db.Stats().MaxOpenConnections; n > 0 && (l.of[db]+1)*pollRoom > n {
+		return false
+	}
+	l.of[db]++
+	return true
+}
+
+func (l *listenersOf) leave(db *sql.DB) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of[db]--; l.of[db] == 0 {
+		delete(l.of, db)
+	}
+}
 
 func (l *listener) start() {
 	if l.quit != nil {
@@ -82,7 +110,7 @@ func (l *listener) ring() {
 
 var (
 	errNoPgx  = errors.New("the pool's driver is not pgx")
-	errNoRoom = fmt.Errorf("the pool allows less than %d connections", pollRoom)
+	errNoRoom = fmt.Errorf("the pool allows less than %d connections for each driver on it", pollRoom)
 	errPooler = errors.New("notifications do not arrive: there is a pooler between, or a replica")
 )
 
@@ -110,9 +138,10 @@ func channelOf(process string) string { return "pawl_" + process }
 // listen takes a connection and hears on it until it is lost. The connection does not go back to the pool.
 func (l *listener) listen(ctx context.Context) error {
 	d := l.s.d
-	if n := d.db.Stats().MaxOpenConnections; n > 0 && n < pollRoom {
+	if !listeners.enter(d.db) {
 		return errNoRoom
 	}
+	defer listeners.leave(d.db)
 	first, cancel := context.WithTimeout(ctx, longestStatement)
 	defer cancel()
 	conn, err := d.db.Conn(first)

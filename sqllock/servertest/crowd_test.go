@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
+	flag.Set("test.parallel", "4") // the tests wait more than they work
 	os.Exit(m.Run())
 }
 
@@ -102,49 +103,47 @@ func crowdProcess() error {
 }
 
 // 200 goroutines in each of 4 processes want 4 names.
-func TestCrowd(t *testing.T) {
-	on(t, func(t *testing.T, s product) {
-		s.open(t)
-		s.exec(t, "CREATE TABLE visits (k INT PRIMARY KEY, n BIGINT)")
-		for n := range crowdNames {
-			s.exec(t, fmt.Sprintf("INSERT INTO visits VALUES (%d, 0)", n))
-		}
-		const processes = 4
-		var wg sync.WaitGroup
-		var visits [crowdNames]atomic.Int64
-		for range processes {
-			wg.Go(func() {
-				c := exec.Command(os.Args[0])
-				c.Env = append(os.Environ(), "PAWL_CROWD="+s.URL, "PAWL_DRIVER="+s.Driver, "PAWL_DSN="+s.DSN, "PAWL_LASTS="+crowdFor.String())
-				var complaints strings.Builder
-				c.Stderr = &complaints
-				out, err := c.Output()
-				if err != nil {
-					t.Errorf("a process: %v\n%s", err, complaints.String())
-				}
-				lines := bufio.NewScanner(strings.NewReader(string(out)))
-				for lines.Scan() {
-					var n int
-					var v int64
-					if _, err := fmt.Sscan(lines.Text(), &n, &v); err == nil {
-						visits[n].Add(v)
-					}
-				}
-			})
-		}
-		wg.Wait()
-		var total int64
-		for n := range crowdNames {
-			var got int64
-			if err := s.DB().QueryRow("SELECT n FROM visits WHERE k = " + strconv.Itoa(n)).Scan(&got); err != nil {
-				t.Fatal(err)
+func testCrowd(t *testing.T, s product) {
+	s.open(t)
+	s.exec(t, "CREATE TABLE visits (k INT PRIMARY KEY, n BIGINT)")
+	for n := range crowdNames {
+		s.exec(t, fmt.Sprintf("INSERT INTO visits VALUES (%d, 0)", n))
+	}
+	const processes = 4
+	var wg sync.WaitGroup
+	var visits [crowdNames]atomic.Int64
+	for range processes {
+		wg.Go(func() {
+			c := exec.Command(os.Args[0])
+			c.Env = append(os.Environ(), "PAWL_CROWD="+s.URL, "PAWL_DRIVER="+s.Driver, "PAWL_DSN="+s.DSN, "PAWL_LASTS="+crowdFor.String())
+			var complaints strings.Builder
+			c.Stderr = &complaints
+			out, err := c.Output()
+			if err != nil {
+				t.Errorf("a process: %v\n%s", err, complaints.String())
 			}
-			want := visits[n].Load()
-			if got != want || want == 0 {
-				t.Errorf("name %d: %d visits were made and %d counted", n, want, got)
+			lines := bufio.NewScanner(strings.NewReader(string(out)))
+			for lines.Scan() {
+				var n int
+				var v int64
+				if _, err := fmt.Sscan(lines.Text(), &n, &v); err == nil {
+					visits[n].Add(v)
+				}
 			}
-			total += want
+		})
+	}
+	wg.Wait()
+	var total int64
+	for n := range crowdNames {
+		var got int64
+		if err := s.DB().QueryRow("SELECT n FROM visits WHERE k = " + strconv.Itoa(n)).Scan(&got); err != nil {
+			t.Fatal(err)
 		}
-		t.Logf("%d visits in %v: %.0f/s", total, *crowdFor, float64(total)/crowdFor.Seconds())
-	})
+		want := visits[n].Load()
+		if got != want || want == 0 {
+			t.Errorf("name %d: %d visits were made and %d counted", n, want, got)
+		}
+		total += want
+	}
+	t.Logf("%d visits in %v: %.0f/s", total, *crowdFor, float64(total)/crowdFor.Seconds())
 }

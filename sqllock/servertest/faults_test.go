@@ -15,200 +15,192 @@ import (
 )
 
 // A server that is killed and comes back has forgotten nothing: the holder holds, its tokens rise, waiters get in.
-func TestRestart(t *testing.T) {
-	on(t, func(t *testing.T, s product) {
-		d1, d2 := s.open(t), s.open(t)
-		a := mustTake(t, d1, "x", time.Minute)
-		b := mustWait(t, d2, "x", time.Minute)
-		s.Kill()
-		begun := time.Now()
-		if err := d1.Renew(within(t, soon/2), []driver.Hold{a.Hold})[0]; err == nil || errors.Is(err, driver.ErrNotHeld) {
-			t.Errorf("Renew without a server: %v", err)
-		}
-		if took := time.Since(begun); took > soon {
-			t.Errorf("Renew without a server took %v", took)
-		}
-		s.Restart()
-		settle(t, "renewed after the restart", func() bool { return renew(t, d1, a) == nil })
-		if err := try(t, d2, "x"); !errors.Is(err, driver.ErrHeld) {
-			t.Errorf("Try for what is held since before the restart: %v", err)
-		}
-		mustRelease(t, d1, a)
-		if err := b.get(within(t, soon)); err != nil {
-			t.Fatalf("who waited during the restart: %v", err)
-		}
-		if b.Token <= a.Token {
-			t.Errorf("token %d follows %d", b.Token, a.Token)
-		}
-	})
+func testRestart(t *testing.T, s product) {
+	d1, d2 := s.open(t), s.open(t)
+	a := mustTake(t, d1, "x", time.Minute)
+	b := mustWait(t, d2, "x", time.Minute)
+	s.Kill()
+	begun := time.Now()
+	if err := d1.Renew(within(t, soon/2), []driver.Hold{a.Hold})[0]; err == nil || errors.Is(err, driver.ErrNotHeld) {
+		t.Errorf("Renew without a server: %v", err)
+	}
+	if took := time.Since(begun); took > soon {
+		t.Errorf("Renew without a server took %v", took)
+	}
+	s.Restart()
+	settle(t, "renewed after the restart", func() bool { return renew(t, d1, a) == nil })
+	if err := try(t, d2, "x"); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("Try for what is held since before the restart: %v", err)
+	}
+	mustRelease(t, d1, a)
+	if err := b.get(within(t, soon)); err != nil {
+		t.Fatalf("who waited during the restart: %v", err)
+	}
+	if b.Token <= a.Token {
+		t.Errorf("token %d follows %d", b.Token, a.Token)
+	}
 }
 
 // Killing every connection again and again loses no lock and admits nobody twice.
-func TestKilledConnections(t *testing.T) {
-	on(t, func(t *testing.T, s product) {
-		const clients, rounds = 4, 10
-		kill := "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-		db := s.DB()
-		db.SetMaxOpenConns(1)
-		stop := make(chan struct{})
-		var killer, workers sync.WaitGroup
-		var killed atomic.Int64
-		var drivers []*sqllock.Driver
-		for range clients {
-			drivers = append(drivers, s.open(t))
-		}
-		killer.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				case <-time.After(15 * time.Millisecond):
-				}
-				if s.dialect == sqllock.PostgreSQL {
-					db.Exec(kill)
-					killed.Add(1)
-					continue
-				}
-				var ids []int
-				rows, err := db.Query("SELECT id FROM information_schema.processlist WHERE user = 'pawl' AND id <> CONNECTION_ID()")
-				if err != nil {
-					continue
-				}
-				for rows.Next() {
-					var id int
-					rows.Scan(&id)
-					ids = append(ids, id)
-				}
-				rows.Close()
-				for _, id := range ids {
-					db.Exec(fmt.Sprint("KILL ", id))
-					killed.Add(1)
-				}
+func testKilledConnections(t *testing.T, s product) {
+	const clients, rounds = 4, 10
+	kill := "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+	db := s.DB()
+	db.SetMaxOpenConns(1)
+	stop := make(chan struct{})
+	var killer, workers sync.WaitGroup
+	var killed atomic.Int64
+	var drivers []*sqllock.Driver
+	for range clients {
+		drivers = append(drivers, s.open(t))
+	}
+	killer.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(15 * time.Millisecond):
 			}
-		})
-		var inside, visits atomic.Int64
-		for _, d := range drivers {
-			workers.Go(func() {
-				for done := 0; done < rounds; {
-					ctx, cancel := context.WithTimeout(context.Background(), 2*soon)
-					c, err := ask(ctx, d, "hot", time.Minute, true)
-					if err == nil {
-						err = c.get(ctx)
-					}
-					if err != nil { // what it may have won is given back
-						for c.place.Leave(ctx) != nil && ctx.Err() == nil {
-							time.Sleep(time.Millisecond)
-						}
-						if ctx.Err() != nil {
-							t.Errorf("a request came to no end: %v", err)
-						}
-						cancel()
-						if t.Failed() {
-							return
-						}
-						continue
-					}
-					if n := inside.Add(1); n != 1 {
-						t.Errorf("%d holders at once", n)
-					}
-					time.Sleep(time.Millisecond)
-					inside.Add(-1)
-					for err = d.Release(ctx, c.Hold, driver.End{}); err != nil && !errors.Is(err, driver.ErrNotHeld); err = d.Release(ctx, c.Hold, driver.End{}) {
-						if ctx.Err() != nil {
-							t.Errorf("a release came to no end: %v", err)
-							break
-						}
-					}
-					cancel()
-					visits.Add(1)
-					done++
-				}
-			})
-		}
-		workers.Wait()
-		close(stop)
-		killer.Wait()
-		t.Logf("%d visits, %d kills", visits.Load(), killed.Load())
-		if killed.Load() == 0 {
-			t.Error("nothing was killed")
+			if s.dialect == sqllock.PostgreSQL {
+				db.Exec(kill)
+				killed.Add(1)
+				continue
+			}
+			var ids []int
+			rows, err := db.Query("SELECT id FROM information_schema.processlist WHERE user = 'pawl' AND id <> CONNECTION_ID()")
+			if err != nil {
+				continue
+			}
+			for rows.Next() {
+				var id int
+				rows.Scan(&id)
+				ids = append(ids, id)
+			}
+			rows.Close()
+			for _, id := range ids {
+				db.Exec(fmt.Sprint("KILL ", id))
+				killed.Add(1)
+			}
 		}
 	})
+	var inside, visits atomic.Int64
+	for _, d := range drivers {
+		workers.Go(func() {
+			for done := 0; done < rounds; {
+				ctx, cancel := context.WithTimeout(context.Background(), 2*soon)
+				c, err := ask(ctx, d, "hot", time.Minute, true)
+				if err == nil {
+					err = c.get(ctx)
+				}
+				if err != nil { // what it may have won is given back
+					for c.place.Leave(ctx) != nil && ctx.Err() == nil {
+						time.Sleep(time.Millisecond)
+					}
+					if ctx.Err() != nil {
+						t.Errorf("a request came to no end: %v", err)
+					}
+					cancel()
+					if t.Failed() {
+						return
+					}
+					continue
+				}
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d holders at once", n)
+				}
+				time.Sleep(time.Millisecond)
+				inside.Add(-1)
+				for err = d.Release(ctx, c.Hold, driver.End{}); err != nil && !errors.Is(err, driver.ErrNotHeld); err = d.Release(ctx, c.Hold, driver.End{}) {
+					if ctx.Err() != nil {
+						t.Errorf("a release came to no end: %v", err)
+						break
+					}
+				}
+				cancel()
+				visits.Add(1)
+				done++
+			}
+		})
+	}
+	workers.Wait()
+	close(stop)
+	killer.Wait()
+	t.Logf("%d visits, %d kills", visits.Load(), killed.Load())
+	if killed.Load() == 0 {
+		t.Error("nothing was killed")
+	}
 }
 
 // A transaction of somebody else that keeps one row locked delays no other name, and nobody who asks for that name longer
 // than he wants.
-func TestLockedRow(t *testing.T) {
-	on(t, func(t *testing.T, s product) {
-		d, other := s.open(t), s.open(t)
-		slow, quick := mustTake(t, d, "slow", time.Minute), mustTake(t, d, "quick", time.Minute)
-		tx, err := s.DB().Begin()
-		if err != nil {
-			t.Fatal(err)
+func testLockedRow(t *testing.T, s product) {
+	d, other := s.open(t), s.open(t)
+	slow, quick := mustTake(t, d, "slow", time.Minute), mustTake(t, d, "quick", time.Minute)
+	tx, err := s.DB().Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("UPDATE " + s.table + " SET last = last + 1 WHERE k = " + s.blob("slow")); err != nil {
+		t.Fatal(err)
+	}
+	// Both in one call: the one that is locked does not hold up the other.
+	errs := make(chan []error)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		errs <- d.Renew(ctx, []driver.Hold{slow.Hold, quick.Hold})
+	}()
+	for range 20 {
+		begun := time.Now()
+		if err := renew(t, d, quick); err != nil {
+			t.Errorf("Renew beside a locked row: %v", err)
 		}
-		defer tx.Rollback()
-		if _, err := tx.Exec("UPDATE pawl_lock SET last = last + 1 WHERE k = " + s.blob("slow")); err != nil {
-			t.Fatal(err)
+		if took := time.Since(begun); took > 1500*time.Millisecond {
+			t.Errorf("Renew beside a locked row took %v", took)
 		}
-		// Both in one call: the one that is locked does not hold up the other.
-		errs := make(chan []error)
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-			defer cancel()
-			errs <- d.Renew(ctx, []driver.Hold{slow.Hold, quick.Hold})
-		}()
-		for range 20 {
-			begun := time.Now()
-			if err := renew(t, d, quick); err != nil {
-				t.Errorf("Renew beside a locked row: %v", err)
-			}
-			if took := time.Since(begun); took > 1500*time.Millisecond {
-				t.Errorf("Renew beside a locked row took %v", took)
-			}
-		}
-		mustRelease(t, d, mustTake(t, d, "new", time.Minute))
-		got := <-errs
-		if got[1] != nil {
-			t.Errorf("Renew of the other name in one call: %v", got[1])
-		}
-		if err := got[0]; err == nil || errors.Is(err, driver.ErrNotHeld) || !strings.Contains(err.Error(), "locked") {
-			t.Errorf("Renew of a locked row: %v", err)
-		}
-		if err := try(t, other, "slow"); !errors.Is(err, driver.ErrHeld) {
-			t.Errorf("Try for a held name whose row is locked: %v", err)
-		}
-		if err := tx.Rollback(); err != nil {
-			t.Fatal(err)
-		}
-		if err := renew(t, d, slow); err != nil {
-			t.Errorf("Renew after the row was unlocked: %v", err)
-		}
-	})
+	}
+	mustRelease(t, d, mustTake(t, d, "new", time.Minute))
+	got := <-errs
+	if got[1] != nil {
+		t.Errorf("Renew of the other name in one call: %v", got[1])
+	}
+	if err := got[0]; err == nil || errors.Is(err, driver.ErrNotHeld) || !strings.Contains(err.Error(), "locked") {
+		t.Errorf("Renew of a locked row: %v", err)
+	}
+	if err := try(t, other, "slow"); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("Try for a held name whose row is locked: %v", err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := renew(t, d, slow); err != nil {
+		t.Errorf("Renew after the row was unlocked: %v", err)
+	}
 }
 
 // A frozen server bounds nothing: ctx does, and Close does not wait for it.
-func TestFrozen(t *testing.T) {
-	on(t, func(t *testing.T, s product) {
-		d, d2 := s.open(t), s.open(t)
-		a := mustTake(t, d, "x", time.Minute)
-		mustTake(t, d2, "y", time.Minute)
-		s.Stop()
-		begun := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		defer cancel()
-		if err := d.Renew(ctx, []driver.Hold{a.Hold})[0]; !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Renew: %v", err)
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- try(t, d2, "z") }()
-		time.Sleep(50 * time.Millisecond)
-		d2.Close()
-		if err := <-ended; !errors.Is(err, driver.ErrClosed) {
-			t.Errorf("Try under way at Close: %v", err)
-		}
-		if took := time.Since(begun); took > soon/2 {
-			t.Errorf("that took %v", took)
-		}
-		s.Cont()
-		settle(t, "renewed when the server goes on", func() bool { return renew(t, d, a) == nil })
-	})
+func testFrozen(t *testing.T, s product) {
+	d, d2 := s.open(t), s.open(t)
+	a := mustTake(t, d, "x", time.Minute)
+	mustTake(t, d2, "y", time.Minute)
+	s.Stop()
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if err := d.Renew(ctx, []driver.Hold{a.Hold})[0]; !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Renew: %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- try(t, d2, "z") }()
+	time.Sleep(50 * time.Millisecond)
+	d2.Close()
+	if err := <-ended; !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("Try under way at Close: %v", err)
+	}
+	if took := time.Since(begun); took > soon/2 {
+		t.Errorf("that took %v", took)
+	}
+	s.Cont()
+	settle(t, "renewed when the server goes on", func() bool { return renew(t, d, a) == nil })
 }

@@ -34,9 +34,10 @@ func (c notMariaDBConn) BeginTx(ctx context.Context, opts sqldriver.TxOptions) (
 	return c.Conn.(sqldriver.ConnBeginTx).BeginTx(ctx, opts)
 }
 
-func TestMySQLStatements(t *testing.T) {
-	t.Parallel()
-	s := mariadb(t)
+func testMySQLStatements(t *testing.T, s product) {
+	if s.dialect != sqllock.MySQL {
+		return
+	}
 	open := func() *sqllock.Driver {
 		config, err := mysql.ParseDSN(s.DSN)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pawl-lock/pawl/driver"
 	"github.com/pawl-lock/pawl/drivertest"
@@ -21,21 +22,23 @@ var everyKind = []driver.Kind{driver.Exclusive, driver.Fair, driver.Read, driver
 type product struct {
 	*sqltest.Server
 	dialect sqllock.Dialect
+	table   string // Options.Table
 }
 
 func mariadb(t testing.TB, args ...string) product {
 	t.Helper()
-	return product{sqltest.StartMariaDB(t, args...), sqllock.MySQL}
+	return product{sqltest.StartMariaDB(t, args...), sqllock.MySQL, "pawl_lock"}
 }
 
 func postgres(t testing.TB, args ...string) product {
 	t.Helper()
-	return product{sqltest.StartPostgres(t, args...), sqllock.PostgreSQL}
+	return product{sqltest.StartPostgres(t, args...), sqllock.PostgreSQL, "pawl_lock"}
 }
 
 // on runs a test on each product, with a server of its own.
 func on(t *testing.T, f func(t *testing.T, s product)) {
 	t.Helper()
+	t.Parallel()
 	for name, start := range map[string]func(testing.TB, ...string) product{"MariaDB": mariadb, "PostgreSQL": postgres} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,10 +47,38 @@ func on(t *testing.T, f func(t *testing.T, s product)) {
 	}
 }
 
+// TestServer has the tests that leave a server as it was share one, each with tables of its own.
+func TestServer(t *testing.T) {
+	on(t, func(t *testing.T, s product) {
+		for _, c := range []struct {
+			name string
+			test func(t *testing.T, s product)
+		}{
+			{"idle", testIdle}, {"locked_row", testLockedRow}, {"pools", testPools}, {"rights", testRights}, {"refuses", testRefuses},
+			{"sweep", testSweep}, {"renew_many", testRenewMany}, {"crowd", testCrowd}, {"mysql_statements", testMySQLStatements}, {"killed_connections", testKilledConnections},
+		} {
+			s.table = c.name
+			t.Run(c.name, func(t *testing.T) { c.test(t, s) })
+		}
+	})
+}
+
+// TestFaults has the tests that stop a server share another one.
+func TestFaults(t *testing.T) {
+	on(t, func(t *testing.T, s product) {
+		s.table = "frozen"
+		t.Run("frozen", func(t *testing.T) { testFrozen(t, s) })
+		s.table = "restart"
+		t.Run("restart", func(t *testing.T) { testRestart(t, s) })
+		s.table = "client"
+		t.Run("client", func(t *testing.T) { testClient(t, s) })
+	})
+}
+
 // open makes a driver with a pool of its own, as another process would have it.
 func (s product) open(t testing.TB) *sqllock.Driver {
 	t.Helper()
-	d, err := sqllock.Open(context.Background(), s.URL, nil)
+	d, err := sqllock.Open(context.Background(), s.URL, &sqllock.Options{Table: s.table})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,12 +116,17 @@ func (s product) secrets() []string {
 func TestConformance(t *testing.T) {
 	on(t, func(t *testing.T, s product) {
 		s.open(t)
+		db := s.DB() // one pool for all, since a connection costs more than a case
+		db.SetMaxOpenConns(36)
+		db.SetMaxIdleConns(36)
 		drivertest.Run(t, drivertest.Harness{
-			Open:        func(t testing.TB) driver.Driver { return s.open(t) },
+			Open:        func(t testing.TB) driver.Driver { return sqllock.New(db, s.dialect, nil) },
 			Kinds:       everyKind,
+			MinTTL:      2 * time.Second, // for a busy machine with the race detector
+			Together:    16,
 			WriterFirst: true,
 			Delete: func(t testing.TB, name string) {
-				s.exec(t, "DELETE FROM pawl_lock WHERE name = "+s.blob(name))
+				s.exec(t, "DELETE FROM "+s.table+" WHERE name = "+s.blob(name))
 			},
 			Secrets: s.secrets(),
 			Stall: func(t testing.TB) func() {

@@ -34,7 +34,7 @@ var mariadb = kind{
 			return nil, err
 		}
 		return exec.Command(program, append([]string{"--no-defaults", "--datadir=" + filepath.Join(s.Dir, "data"),
-			"--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=16M"}, asRoot()...)...), nil
+			"--tmpdir=" + s.Dir, "--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=16M"}, asRoot()...)...), nil
 	},
 	run: func(s *Server) (*exec.Cmd, error) {
 		program, err := lookMariaDB("mariadbd")
@@ -43,7 +43,7 @@ var mariadb = kind{
 		}
 		args := append([]string{"--no-defaults", "--datadir=" + filepath.Join(s.Dir, "data"), "--socket=" + s.Socket, "--port=" + s.port(),
 			"--bind-address=127.0.0.1", "--pid-file=" + filepath.Join(s.Dir, "pid"), "--init-file=" + filepath.Join(s.Dir, "init.sql"),
-			"--skip-name-resolve", "--max-connections=1000", "--innodb-log-file-size=16M", "--innodb-buffer-pool-size=64M",
+			"--tmpdir=" + s.Dir, "--skip-name-resolve", "--max-connections=1000", "--innodb-log-file-size=16M", "--innodb-buffer-pool-size=64M",
 			"--innodb-flush-log-at-trx-commit=2"}, asRoot()...)
 		return exec.Command(program, append(args, s.args...)...), nil
 	},
