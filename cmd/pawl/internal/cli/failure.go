@@ -55,7 +55,7 @@ func storeFailure(doing string, err error) *failure {
 
 // refused knows the words with which servers answer a wrong password or a missing right.
 func refused(text string) bool {
-	for _, w := range []string{"WRONGPASS", "NOAUTH", "NOPERM", "invalid username-password pair", "permission denied"} {
+	for _, w := range []string{"WRONGPASS", "NOAUTH", "NOPERM", "invalid username-password pair", "permission denied", "refuses user or password", "lacks a right"} {
 		if strings.Contains(text, w) {
 			return true
 		}
