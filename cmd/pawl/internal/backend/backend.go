@@ -31,6 +31,12 @@ var openers = map[string]func(ctx context.Context, raw, prefix string) (driver.D
 	"rediss":     openRedis,
 	"unix":       openRedis,
 	"redis+unix": openRedis,
+
+	"redis+sentinel":  openRedis,
+	"rediss+sentinel": openRedis,
+	"redis+cluster":   openRedis,
+	"rediss+cluster":  openRedis,
+	"redlock":         openQuorum,
 }
 
 func openSQL(ctx context.Context, raw, prefix string) (driver.Driver, error) {
@@ -42,7 +48,7 @@ func openRedis(ctx context.Context, raw, prefix string) (driver.Driver, error) {
 }
 
 // planned are schemes that pawl is going to have.
-var planned = []string{"redis+sentinel", "redis+cluster", "redlock", "zk", "etcd"}
+var planned = []string{"zk", "etcd"}
 
 var aliases = map[string]string{
 	"zookeeper": "zk", "pg": "postgres", "sentinel": "redis+sentinel", "redis-sentinel": "redis+sentinel",
@@ -68,10 +74,11 @@ func Open(ctx context.Context, raw, prefix string) (driver.Driver, error) {
 	return d, nil
 }
 
-// Kind is what kind of store raw names: redis (also over TLS or a socket), postgres, mysql, sqlite or mem.
+// Kind is what kind of store raw names: redis (also over TLS or a socket, behind Sentinels, a cluster), redlock, postgres,
+// mysql, sqlite or mem.
 func Kind(raw string) string {
 	switch scheme, _ := Scheme(raw); scheme {
-	case "rediss", "unix", "redis+unix":
+	case "rediss", "unix", "redis+unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster":
 		return "redis"
 	case "postgresql":
 		return "postgres"
@@ -143,12 +150,24 @@ func distance(a, b string) int {
 
 // Redact is raw without user, password, parameters and fragment.
 func Redact(raw string) string {
+	hosts := ""
+	if scheme, rest, ok := strings.Cut(raw, "://"); ok && openers[strings.ToLower(scheme)] != nil {
+		end := strings.IndexAny(rest, "/?#")
+		if end < 0 {
+			end = len(rest)
+		}
+		at := strings.LastIndexByte(rest[:end], '@') + 1
+		if first, others, several := strings.Cut(rest[at:end], ","); several {
+			hosts, raw = ","+others, scheme+"://"+rest[:at]+first+rest[end:]
+		}
+	}
 	u, err := url.Parse(raw)
 	if err != nil {
 		scheme, _, _ := strings.Cut(raw, ":")
 		return strings.ToLower(scheme) + "://…"
 	}
 	u.User, u.RawQuery, u.Fragment, u.RawFragment = nil, "", "", ""
+	u.Host += hosts
 	if u.Opaque != "" {
 		u.Opaque = ""
 	}

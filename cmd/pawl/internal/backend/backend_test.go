@@ -42,8 +42,11 @@ func TestRedact(t *testing.T) {
 		"redis://me:s3cret@host:6379/1?password=s3cret#s3cret": "redis://host:6379/1",
 		"sqlite:///a%20b.db": "sqlite:///a%20b.db",
 		"mem:":               "mem:",
-		"redis://h:s3cret@[": "redis://…",
-		"redis:me:s3cret@h":  "redis:",
+		"redis+sentinel://me:s3cret@h1:1,h2:2/primary?sentinel_password=s3cret": "redis+sentinel://h1:1,h2:2/primary",
+		"redlock://me:s3cret@h1,h2:2,h3?tls=true":                               "redlock://h1,h2:2,h3",
+		"redlock://me:s3cret,x@[,h2":                                            "redlock://…",
+		"redis://h:s3cret@[":                                                    "redis://…",
+		"redis:me:s3cret@h":                                                     "redis:",
 	} {
 		if got := Redact(raw); got != want {
 			t.Errorf("Redact(%q) = %q, want %q", raw, got, want)
