@@ -284,6 +284,7 @@ func (c *core) contend(ctx context.Context, w *waiter, try bool) (*Lease, error)
 		}
 
 		var wait time.Duration
+		var undone <-chan struct{}
 		held, isHeld := errors.AsType[*driver.HeldError](err)
 		isHeld = isHeld || errors.Is(err, driver.ErrHeld)
 		certain := !entered || sure(err)
@@ -327,7 +328,7 @@ func (c *core) contend(ctx context.Context, w *waiter, try bool) (*Lease, error)
 				outage = driver.Now()
 			}
 			if !certain {
-				c.settle(con)
+				undone = c.settle(con)
 				w.con = nil
 			}
 			wait = jitter(pause)
@@ -341,10 +342,29 @@ func (c *core) contend(ctx context.Context, w *waiter, try bool) (*Lease, error)
 		} else {
 			timer.Reset(wait)
 		}
+		c.doze(ctx, w, timer, undone)
+	}
+}
+
+// doze sleeps until it is time for w to look again: when the timer fires, and undone, if any, is closed, which means that
+// the store answers or that nobody need wait for its answer any more; or when w is woken, or ctx ends.
+func (c *core) doze(ctx context.Context, w *waiter, timer *time.Timer, undone <-chan struct{}) {
+	tick := timer.C
+	for tick != nil || undone != nil {
 		select {
+		case <-tick:
+			tick = nil
+		case <-undone:
+			undone = nil
 		case <-w.ch:
-		case <-timer.C:
+			c.mu.Lock()
+			over := w.lease != nil || w.err != nil
+			c.mu.Unlock()
+			if over || undone == nil {
+				return
+			}
 		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -408,13 +428,13 @@ const (
 )
 
 // settle gives back, in the background, whatever con has or may yet get in the store. It goes on for one TTL, after
-// which nothing of it can be left.
-func (c *core) settle(con *contender) {
+// which nothing of it can be left; then, or when it is done before, the channel is closed.
+func (c *core) settle(con *contender) <-chan struct{} {
 	con.w = nil
 	if con.place == nil {
-		return
+		return nil
 	}
-	c.repeat(con.req.TTL, func(ctx context.Context) error { return con.place.Leave(ctx) })
+	return c.repeat(con.req.TTL, func(ctx context.Context) error { return con.place.Leave(ctx) })
 }
 
 // abandon gives back, in the background, a lease that its caller never learns of.
@@ -422,9 +442,11 @@ func (c *core) abandon(l *Lease) {
 	c.tasks.run(func() { l.Unlock() })
 }
 
-// repeat runs f in the background until it succeeds, answers ErrNotHeld, or limit is over.
-func (c *core) repeat(limit time.Duration, f func(context.Context) error) {
+// repeat runs f in the background until it succeeds, answers ErrNotHeld, or limit is over. Then the channel is closed.
+func (c *core) repeat(limit time.Duration, f func(context.Context) error) <-chan struct{} {
+	over := make(chan struct{})
 	c.tasks.run(func() {
+		defer close(over)
 		ctx, stop := context.WithTimeout(c.base, limit)
 		defer stop()
 		for pause := minPause; ; pause = min(2*pause, maxPause) {
@@ -441,6 +463,7 @@ func (c *core) repeat(limit time.Duration, f func(context.Context) error) {
 			}
 		}
 	})
+	return over
 }
 
 // granted turns the store's answer into a lease, or gives it back if nobody wants it any more.

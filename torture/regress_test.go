@@ -364,3 +364,26 @@ type stubborn struct {
 }
 
 func (s stubborn) Err() error { return s.ended.Err() }
+
+// A waiter that rode out an outage began a new request every second and left each of them in parallel, again and again:
+// forty requests a second to a store that was down.
+func TestOutageIsNoStorm(t *testing.T) {
+	bubble(t, func(t *world) {
+		a, wire := t.process()
+		b, _ := t.process()
+		held := t.must(b.Mutex("x"))
+		waiting := t.lock(t.Context(), a.Mutex("x"))
+		before := wire.Calls("Try") + wire.Calls("Leave")
+		wire.cut(errBroken)
+		time.Sleep(35 * time.Second) // it looks again after a third of a TTL, and fails for the rest
+		if n := wire.Calls("Try") + wire.Calls("Leave") - before; n < 5 || n > 40 {
+			t.Errorf("%d requests in 25 s", n)
+		}
+		t.waits(waiting)
+		wire.mend()
+		held.Unlock()
+		time.Sleep(2 * time.Second)
+		t.got(waiting).Unlock()
+		want(t, "waiters", waiters(t), 0)
+	})
+}
