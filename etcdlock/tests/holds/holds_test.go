@@ -114,6 +114,7 @@ func enter(t *testing.T, d driver.Driver, name string, ttl time.Duration) (drive
 func TestNothingLeft(t *testing.T) {
 	c := etcdtest.Start(t, etcdtest.Options{})
 	raw := c.Client()
+	keys(t, raw, "") // its connection has goroutines too
 	goroutines := runtime.NumGoroutine()
 	holder, d := suite.Open(t, c.URL, nil), suite.Open(t, c.URL, nil)
 	_, h := take(t, holder, "taken", 30*time.Second)
