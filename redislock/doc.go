@@ -75,8 +75,12 @@
 //	  +hset +hget +hdel +hlen +hkeys +hexists +hgetall +lindex +lpos +lpop +lrem +llen +lrange +rpush
 //	  +zadd +zrem +zscore +zrank +zrange +zcard +zcount +zrangebyscore +zremrangebyscore
 //
-// A cluster wants +asking, +cluster|slots, +cluster|shards, +spublish, +ssubscribe, +sunsubscribe and +pubsub|shardnumsub
-// too.
+// And besides:
+//
+//	behind Sentinels       +role
+//	in a cluster           +asking +cluster|slots +cluster|shards +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub
+//	with Options.Replicas  +wait
+//	in database 1 and on   +select
 //
 // With a Prefix p without braces, ~* can be ~p* ~{p* ~pawl_* ~redisson_*.
 package redislock

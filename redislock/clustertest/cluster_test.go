@@ -389,3 +389,45 @@ func TestOpenRefuses(t *testing.T) {
 		t.Errorf("Incarnation of a cluster: %v", err)
 	}
 }
+
+// The ACL in the package documentation is enough on every node.
+func TestDocumentedACL(t *testing.T) {
+	t.Parallel()
+	c := redistest.NewCluster(t, 3, false, 60_000)
+	acl := redistest.DocumentedACL(t, "../doc.go", "in a cluster")
+	for _, s := range c.Primaries {
+		s.Do(append([]string{"ACL", "SETUSER", "pawl", "reset", "on", ">s3same", "~*"}, acl...)...)
+	}
+	url := strings.Replace(c.URL, "://", "://pawl:s3same@", 1)
+	d := open(t, url, nil)
+	one, two := pawl.New(d), pawl.New(open(t, url, nil))
+	for i := range 6 { // at all nodes
+		name := fmt.Sprint("orders", i)
+		lease := lock(t, one, name)
+		got := make(chan error, 1)
+		go func() { got <- two.Mutex(name).Do(t.Context(), func(context.Context) error { return nil }) }()
+		eventually(t, "a waiter", func() bool {
+			r, err := d.Inspect(t.Context(), name)
+			return err == nil && r.Waiters == 1
+		})
+		lease.Unlock()
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+	}
+	lock(t, one, "held")
+	n := 0
+	for _, err := range d.List(t.Context(), "held") {
+		if n++; err != nil {
+			t.Error(err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d names are listed, want 1", n)
+	}
+	for _, s := range c.Primaries {
+		if log := s.Do("ACL", "LOG"); strings.Contains(log, "pawl") {
+			t.Errorf("denied: %s", log)
+		}
+	}
+}

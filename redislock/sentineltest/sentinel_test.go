@@ -168,7 +168,8 @@ func TestFailoverThatLosesTheLock(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewSentinel(t)
-	s.Primary().Do("ACL", "SETUSER", "worker", "on", ">s3same", "~*", "&*", "+@all")
+	primary, acl := s.Primary(), redistest.DocumentedACL(t, "../doc.go", "behind Sentinels")
+	primary.Do(append([]string{"ACL", "SETUSER", "worker", "reset", "on", ">s3same", "~*"}, append(acl, "+select")...)...)
 	server, hosts := s.Servers[0].Addr, strings.TrimSuffix(strings.TrimPrefix(s.URL, "redis+sentinel://"), "/mymaster")
 	for _, c := range []struct{ url, want string }{
 		{"redis+sentinel://worker:s3same@" + hosts, "does not name what the Sentinels watch"},
@@ -192,6 +193,14 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("Open of %q: %v; it should say %q, and no password", c.url, err, c.want)
 		}
 	}
+	defer func() {
+		msg, _ := primary.Command("ACL", "LOG")
+		if entries, _ := msg.ToArray(); len(entries) > 0 {
+			e, _ := entries[0].AsStrMap()
+			t.Errorf("denied: %q", e)
+		}
+	}()
+	primary.Do("ACL", "LOG", "RESET") // of the wrong passwords above
 	d := open(t, fmt.Sprintf("redis+sentinel://worker:%s@%s/mymaster?db=3", url.QueryEscape("s3same"), hosts), nil)
 	if _, _, err := d.Incarnation(t.Context()); err != nil {
 		t.Error(err)
