@@ -109,7 +109,13 @@ func (w *waker) work() {
 		now = time.Now()
 		places, watches, stop := w.wanted(now, &idle)
 		if stop {
-			return
+			w.d.store.unwait()
+			writes.close()
+			writes = nil
+			if w.rest() {
+				return
+			}
+			continue // somebody has come in the meantime
 		}
 		// Whatever happens after the store listens is heard, and what happened before is seen by the next look.
 		news, anew := w.d.store.wait(places)
@@ -207,7 +213,15 @@ func (p *poll) hurry(now time.Time) { p.changed = now }
 
 const farAway = 1000 * time.Hour
 
-// wanted says whom to report to, and ends the goroutine if there has been nobody for a while.
+// rest ends the goroutine, if there is still nobody.
+func (w *waker) rest() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running = len(w.places) > 0 || len(w.watches) > 0
+	return !w.running
+}
+
+// wanted says whom to report to, and to stop if there has been nobody for a while.
 func (w *waker) wanted(now time.Time, idle *time.Time) (places, watches, stop bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -218,7 +232,6 @@ func (w *waker) wanted(now time.Time, idle *time.Time) (places, watches, stop bo
 	case idle.IsZero():
 		*idle = now
 	case now.Sub(*idle) >= wakerLingers:
-		w.running = false
 		return false, false, true
 	}
 	return places, watches, false
