@@ -3,7 +3,7 @@
 
 MODULES   := . redislock sqllock etcdlock zklock cmd/pawl torture bench
 FUZZTIME  ?= 5s
-TESTFLAGS ?= -race -timeout 10m
+TESTFLAGS ?= -race -timeout 6m
 
 .PHONY: test check deps tools fmt vet staticcheck tidy fuzz bench
 
