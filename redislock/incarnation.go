@@ -17,6 +17,8 @@ var _ driver.Incarnated = (*Driver)(nil)
 // over a promotion: a replica that became the primary begins a new life, of which it does not know when it began, so that
 // its age is 0. A cluster answers errors.ErrUnsupported: a name has another server there than the next one. The user must be
 // allowed to ask INFO.
+//
+// The server counts by its wall clock: one that is set forward after a restart makes it look older than it is.
 func (d *Driver) Incarnation(ctx context.Context) (id string, age time.Duration, err error) {
 	if d.bad != nil {
 		return "", 0, d.bad

@@ -339,7 +339,7 @@ func fit(ctx context.Context, client rueidis.Client, clustered bool) error {
 		return fmt.Errorf("the server is a read-only replica; locks need the primary: %w", driver.ErrInvalid)
 	}
 	if fact("mode") == "cluster" && !clustered {
-		return fmt.Errorf("the server is a node of a Redis Cluster; write redis+cluster://host[:port],host[:port]: %w", driver.ErrInvalid)
+		return fmt.Errorf("the server is a node of a Redis Cluster; write redis+cluster://host[:port],host[:port], or give a cluster client to New: %w", driver.ErrInvalid)
 	}
 	return client.Do(ctx, client.B().Ping().Build()).Error()
 }
