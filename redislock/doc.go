@@ -65,6 +65,11 @@
 // a process listens at another node. So a waiting place whose process is gone costs 30 ms each time, and a writer that died
 // while it waited stops new readers for its TTL (3 s at least, 30 s at most).
 //
+// # Plain strings
+//
+// A [Plain] keeps mutexes in the other layout that is widely used, one string key set if absent, and shares nothing with the
+// one above: a name must be used in one of them only.
+//
 // # The server
 //
 // Redis 6.2 or later, or Valkey, with Lua scripts and pub/sub; RESP2 or RESP3. A user who may not subscribe can take locks
