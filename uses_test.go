@@ -114,6 +114,7 @@ func Test08Leader(t *testing.T) {
 			}
 		}
 		want(t, "leaders", strings.Join(seen, " "), "10.0.0.1:80 10.0.0.2:80")
+		synctest.Wait() // the second one knows it too
 		stop()
 		wg.Wait()
 		if len(terms) < 2 || terms[0] >= terms[1] {

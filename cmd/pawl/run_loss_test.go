@@ -180,9 +180,9 @@ func TestStoppedPawl(t *testing.T) {
 
 func TestMaxHold(t *testing.T) {
 	stores(t, func(t *testing.T, s *shop) {
-		p, pgid := s.hold(stubborn, "--max-hold", "0.5", "--kill-after", "0.3")
+		p, pgid := s.hold(stubborn, "--max-hold", "4", "--kill-after", "0.3") // long enough for the trap to be set
 		p.wantCode(75)
-		p.wantErr("the lock was held for --max-hold 500ms")
+		p.wantErr("the lock was held for --max-hold 4s")
 		if n := group(pgid); n != 0 {
 			t.Errorf("%d processes are left", n)
 		}

@@ -106,7 +106,7 @@ func TestTrap10ClusterMoves(t *testing.T) {
 		t.Error("wrong: the lock was given back, which it should not have been")
 	}
 
-	if _, err := redislock.Open(ctx, m.from.URL, nil); err == nil || !strings.Contains(err.Error(), "cluster client") {
+	if _, err := redislock.Open(ctx, m.from.URL, nil); err == nil || !strings.Contains(err.Error(), "redis+cluster:") {
 		t.Errorf("right: one node opened as if it were all: got %v, want an error that says what to do", err)
 	}
 	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{m.from.Addr, m.to.Addr}, DisableCache: true})
