@@ -239,12 +239,22 @@ func (p *permitsPlace) take(ctx context.Context) ([]node, error) {
 		ops = append(ops, &zk.CreateRequest{Path: p.leases + "/" + name, Data: p.spot.data, Acl: p.d.acl, Flags: zk.FlagEphemeralSequential})
 	}
 	ops = append(ops, &zk.DeleteRequest{Path: p.spot.path, Version: -1})
+	if ctx.Err() != nil {
+		return nil, notDone(context.Cause(ctx)) // not sent: there is nothing that Leave would have to wait for
+	}
 	ended := make(chan struct{})
 	p.multi = ended
-	made, err := call(ctx, func() ([]zk.MultiResponse, error) {
+	var made []zk.MultiResponse
+	var err error
+	go func() {
 		defer close(ended)
-		return p.d.conn.Multi(ops...)
-	})
+		made, err = p.d.conn.Multi(ops...)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		return nil, describe("create leases in", p.leases, context.Cause(ctx))
+	}
 	switch {
 	case err == nil:
 		p.spot.path = ""
