@@ -9,7 +9,7 @@ import (
 // Hand-off bounds. A grant passes from one local holder to the next until its token interval or its time slice is used
 // up; then it goes back to the store, where other processes wait (lock cohorting, Dice, Marathe and Shavit, PPoPP 2012).
 const (
-	handOffs = 512
+	handOffs = 1024
 	slice    = 5 * time.Millisecond
 )
 

@@ -34,12 +34,12 @@ func (t *world) crowd(n int, k pawl.Locker, d time.Duration, in func(*pawl.Lease
 
 // What one process hands on before it asks the store again.
 func TestHandOff(t *testing.T) {
-	const n = 600
+	const n = 1200
 	for _, c := range []struct {
 		hold time.Duration
 		most int // leases on one grant
 	}{
-		{0, 512},                     // as many as there are tokens
+		{0, 1024},                    // as many as there are tokens
 		{time.Millisecond, 5},        // as many as end within 5 ms
 		{200 * time.Microsecond, 25}, // likewise
 		{6 * time.Millisecond, 1},
