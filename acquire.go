@@ -90,7 +90,7 @@ func (t *target) acquire(ctx context.Context, try bool) (*Lease, error) {
 	switch {
 	case err != nil:
 		t.c.events.emit(&t.c.opts, Event{Op: Failed, Name: t.name, Took: driver.Now().Sub(begin), Err: err})
-	case l.parent == nil: // re-entry is no event, nor is its end
+	case l.parent() == nil: // re-entry is no event, nor is its end
 		t.c.mu.Lock()
 		l.acquired(driver.Now().Sub(begin))
 		t.c.mu.Unlock()
@@ -125,7 +125,7 @@ func (t *target) take(ctx context.Context, try bool) (*Lease, error) {
 	case ownPlace(t.kind):
 		ln.push(w)
 		w.leading = true
-	case g != nil && g.idle && g.hold.Kind == t.kind && g.cl.pol == t.c.pol && ln.head == nil && g.last < g.end && g.trustedHalf(driver.Now()):
+	case g != nil && g.idle && g.hold.Kind == t.kind && g.cl.pol == t.c.pol && ln.head == nil && g.left > 0 && g.trustedHalf(driver.Now()):
 		l := c.resume(g, t.c)
 		c.mu.Unlock()
 		return l, nil
@@ -470,7 +470,7 @@ func (c *core) repeat(limit time.Duration, f func(context.Context) error) <-chan
 func (c *core) granted(ctx context.Context, w *waiter, con *contender, d driver.Grant) (*Lease, error) {
 	hold := con.req.Hold
 	hold.Token = d.Token
-	g := newGrant(c, w.t, hold, d)
+	g := newGrant(w.t, hold, d)
 	now := driver.Now()
 	var out after
 	c.mu.Lock()

@@ -135,7 +135,7 @@ func (c *Client) Close() error {
 	}
 	var leases []open
 	for _, g := range c.agenda.all() {
-		if len(g.leases) == 0 {
+		if g.leases == nil {
 			if g.idle {
 				c.drain(g)
 			}

@@ -32,7 +32,7 @@ func (l *Lease) Detach() (string, error) {
 		return "", ErrNotHeld
 	}
 	g := l.g
-	c := g.c
+	c := g.cl.core
 	if _, ok := c.d.(driver.Attacher); !ok {
 		return "", wrap("detach", g.hold.Name, errors.ErrUnsupported)
 	}
@@ -46,7 +46,7 @@ func (l *Lease) Detach() (string, error) {
 		err := l.cause
 		c.mu.Unlock()
 		return "", wrap("detach", g.hold.Name, err)
-	case len(g.leases) != 1:
+	case l.next != nil || l.prev != nil:
 		c.mu.Unlock()
 		return "", wrap("detach", g.hold.Name, fmt.Errorf("other leases live on the same hold: %w", ErrHeld))
 	}
@@ -100,8 +100,8 @@ func (c *Client) Attach(ctx context.Context, s string) (*Lease, error) {
 		return nil, wrap("attach", h.Name, err)
 	}
 	d.Token, d.Span = h.Token, 1
-	g := newGrant(c.core, t, h, d)
-	g.last, g.end = k.Token, k.Token
+	g := newGrant(t, h, d)
+	g.last = k.Token
 	var out after
 	c.mu.Lock()
 	if c.closed {

@@ -29,11 +29,11 @@ func (a *agenda) Len() int           { return len(a.grants) }
 func (a *agenda) Less(i, j int) bool { return a.grants[i].due < a.grants[j].due }
 func (a *agenda) Swap(i, j int) {
 	a.grants[i], a.grants[j] = a.grants[j], a.grants[i]
-	a.grants[i].index, a.grants[j].index = i, j
+	a.grants[i].index, a.grants[j].index = int32(i), int32(j)
 }
 func (a *agenda) Push(x any) {
 	g := x.(*grant)
-	g.index = len(a.grants)
+	g.index = int32(len(a.grants))
 	a.grants = append(a.grants, g)
 }
 func (a *agenda) Pop() any {
@@ -53,13 +53,13 @@ func (a *agenda) add(g *grant) {
 func (a *agenda) fix(g *grant) {
 	if g.index >= 0 {
 		g.due = g.nextDue()
-		heap.Fix(a, g.index)
+		heap.Fix(a, int(g.index))
 	}
 }
 
 func (a *agenda) remove(g *grant) {
 	if g.index >= 0 {
-		heap.Remove(a, g.index)
+		heap.Remove(a, int(g.index))
 	}
 }
 
@@ -80,11 +80,8 @@ func (g *grant) nextDue() driver.Instant {
 	if g.renewAt != 0 && g.renewing == nil {
 		at = min(at, g.renewAt)
 	}
-	if g.maxAt != 0 {
-		at = min(at, g.maxAt)
-	}
-	if g.idle {
-		at = min(at, g.idleTill)
+	if g.endAt != 0 {
+		at = min(at, g.endAt)
 	}
 	return at
 }
@@ -130,10 +127,10 @@ func (c *core) tick() {
 		switch {
 		case now >= g.trust:
 			c.lose(g, Expired, g.lastErr, &out)
-		case g.maxAt != 0 && now >= g.maxAt:
-			c.lose(g, TooLong, nil, &out)
-		case g.idle && now >= g.idleTill:
+		case g.endAt != 0 && now >= g.endAt && g.idle:
 			c.drain(g)
+		case g.endAt != 0 && now >= g.endAt:
+			c.lose(g, TooLong, nil, &out)
 		default:
 			g.renewing = make(chan struct{})
 			byTTL[g.hold.TTL] = append(byTTL[g.hold.TTL], g)

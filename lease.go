@@ -10,26 +10,26 @@ import (
 // Lease is one successful Lock: the time-limited right to a name. It is safe for concurrent use and may be unlocked by
 // any goroutine. All methods of a nil Lease answer as for a lease that was unlocked.
 type Lease struct {
-	g      *grant
-	cl     *Client
-	parent *Lease // re-entered; nil at the top
-	token  int64
-	got    driver.Instant
+	g     *grant
+	cl    *Client
+	token int64
+	got   driver.Instant
 
 	// under core.mu
-	over  bool          // unlocked
-	told  bool          // its events are told
-	cause error         // why it ended
-	done  chan struct{} // made by Done, closed when it ends
-	ends  []*ending     // the contexts that end with it
-	kids  kids
+	next, prev *Lease        // in its grant
+	over       bool          // unlocked
+	told       bool          // its events are told
+	cause      error         // why it ended
+	done       chan struct{} // made by Done, closed when it ends
+	ends       *ending       // the contexts that end with it
+	kin        *kin          // nil: nothing nested, in either direction
 }
 
 // ending is one context made by Lease.Context.
 type ending struct {
-	cancel context.CancelCauseFunc
-	stop   func() bool // of the AfterFunc that forgets it; nil: none
-	index  int
+	cancel     context.CancelCauseFunc
+	stop       func() bool // of the AfterFunc that forgets it; nil: none
+	next, prev *ending
 }
 
 // Name is the name of the lock.
@@ -65,7 +65,7 @@ func (l *Lease) Deadline() time.Time {
 	if l == nil {
 		return time.Time{}
 	}
-	c := l.g.c
+	c := l.g.cl.core
 	c.mu.Lock()
 	at := l.g.trust
 	c.mu.Unlock()
@@ -80,7 +80,7 @@ func (l *Lease) Err() error {
 		return ErrNotHeld
 	}
 	var out after
-	c := l.g.c
+	c := l.g.cl.core
 	c.mu.Lock()
 	c.expire(l.g, driver.Now(), &out)
 	err := l.cause
@@ -101,7 +101,7 @@ func (l *Lease) Done() <-chan struct{} {
 	if l == nil {
 		return closedChan
 	}
-	c := l.g.c
+	c := l.g.cl.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l.cause != nil {
@@ -142,13 +142,15 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	}
 	up, _ := parent.Value(leaseKey{}).(*carried)
 	ctx, cancel := context.WithCancelCause(context.WithValue(parent, leaseKey{}, &carried{l, up}))
-	c := l.g.c
+	c := l.g.cl.core
 	e := &ending{cancel: cancel}
 	c.mu.Lock()
 	cause := l.cause
 	if cause == nil {
-		e.index = len(l.ends)
-		l.ends = append(l.ends, e)
+		if e.next = l.ends; e.next != nil {
+			e.next.prev = e
+		}
+		l.ends = e
 		if parent.Done() != nil {
 			e.stop = context.AfterFunc(ctx, func() { l.forget(e) })
 		}
@@ -162,17 +164,20 @@ func (l *Lease) Context(parent context.Context) context.Context {
 
 // forget drops a context that ended before the lease.
 func (l *Lease) forget(e *ending) {
-	c := l.g.c
+	c := l.g.cl.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l.cause != nil {
 		return
 	}
-	n := len(l.ends) - 1
-	l.ends[e.index] = l.ends[n]
-	l.ends[e.index].index = e.index
-	l.ends[n] = nil
-	l.ends = l.ends[:n]
+	if e.prev == nil {
+		l.ends = e.next
+	} else {
+		e.prev.next = e.next
+	}
+	if e.next != nil {
+		e.next.prev = e.prev
+	}
 }
 
 // finish ends the lease for its holder: Err, Done, contexts. The grant may live on.
@@ -184,11 +189,10 @@ func (l *Lease) finish(cause error, out *after) {
 	if l.done != nil {
 		close(l.done)
 	}
-	ends := l.ends
-	l.ends = nil
-	if len(ends) > 0 {
+	if first := l.ends; first != nil {
+		l.ends = nil
 		out.add(func() {
-			for _, e := range ends {
+			for e := first; e != nil; e = e.next {
 				if e.stop != nil {
 					e.stop()
 				}
@@ -196,7 +200,7 @@ func (l *Lease) finish(cause error, out *after) {
 			}
 		})
 	}
-	l.kids.wake()
+	l.kin.wake()
 }
 
 // FromContext is the innermost lease of that name that ctx carries, ended or not, or nil. It is how code under Do finds
@@ -213,7 +217,7 @@ func FromContext(ctx context.Context, name string) *Lease {
 // find is the innermost live lease of that name and client that ctx carries, or nil.
 func find(ctx context.Context, c *core, name string) *Lease {
 	for k, _ := ctx.Value(leaseKey{}).(*carried); k != nil; k = k.up {
-		if k.l.g.c == c && k.l.g.hold.Name == name && reenters(k.l.g.hold.Kind) && k.l.Err() == nil {
+		if k.l.g.cl.core == c && k.l.g.hold.Name == name && reenters(k.l.g.hold.Kind) && k.l.Err() == nil {
 			return k.l
 		}
 	}
@@ -233,7 +237,7 @@ func (l *Lease) unlock(end driver.End) error {
 		return ErrNotHeld
 	}
 	g := l.g
-	c := g.c
+	c := g.cl.core
 	now := driver.Now()
 	var out after
 	c.mu.Lock()
@@ -245,15 +249,15 @@ func (l *Lease) unlock(end driver.End) error {
 	l.over = true
 	l.finish(errUnlocked, &out)
 	g.drop(l)
-	if l.kids.n > 0 {
-		for _, k := range g.leases {
+	if l.kin != nil && l.kin.n > 0 {
+		for k := g.leases; k != nil; k = k.next {
 			if k.inside(l) {
 				k.finish(errOuter, &out)
 			}
 		}
 	}
-	if l.parent != nil {
-		l.parent.kids.end()
+	if up := l.parent(); up != nil {
+		up.kin.end()
 	}
 	lost := g.lost
 	var err error
@@ -261,8 +265,8 @@ func (l *Lease) unlock(end driver.End) error {
 	switch {
 	case lost != nil:
 		err = lost
-		release = len(g.leases) == 0
-	case len(g.leases) > 0:
+		release = g.leases == nil
+	case g.leases != nil:
 	case c.passOn(g, now, end):
 	case c.linger(g, now, end):
 	default:
@@ -313,7 +317,7 @@ func (l *Lease) tell(op Op, took time.Duration, err error) {
 }
 
 func (l *Lease) inside(outer *Lease) bool {
-	for p := l.parent; p != nil; p = p.parent {
+	for p := l.parent(); p != nil; p = p.parent() {
 		if p == outer {
 			return true
 		}
@@ -339,10 +343,10 @@ func (c *core) passOn(g *grant, now driver.Instant, end driver.End) bool {
 func (c *core) linger(g *grant, now driver.Instant, end driver.End) bool {
 	d := g.cl.pol.linger
 	if d == 0 || end.Keep != 0 || c.closed || g.wanted || g.ln == nil || g.ln.writer != g || g.ln.head != nil ||
-		g.cl.pol.minHold > 0 || g.cl.pol.noKeepalive || g.last >= g.end || g.hold.Kind == driver.Once || !g.trustedHalf(now) {
+		g.cl.pol.minHold > 0 || g.cl.pol.noKeepalive || g.left == 0 || g.hold.Kind == driver.Once || !g.trustedHalf(now) {
 		return false
 	}
-	g.idle, g.idleTill, g.maxAt = true, now.Add(d), 0
+	g.idle, g.endAt = true, now.Add(d)
 	c.agenda.fix(g)
 	c.arm()
 	return true

@@ -179,7 +179,7 @@ func (c *core) hand(g *grant, w *waiter, token int64, now driver.Instant) {
 // next is the waiter to whom the last lease of g may pass without asking the store, or nil.
 func (c *core) next(g *grant, now driver.Instant) *waiter {
 	ln := g.ln
-	if ln == nil || c.closed || g.last >= g.end || g.cl.pol.minHold > 0 || g.cl.pol.noKeepalive || g.hold.Kind == driver.Once ||
+	if ln == nil || c.closed || g.left == 0 || g.cl.pol.minHold > 0 || g.cl.pol.noKeepalive || g.hold.Kind == driver.Once ||
 		g.hold.Kind == driver.Read || ownPlace(g.hold.Kind) {
 		return nil
 	}

@@ -25,7 +25,7 @@ func Once[T any](ctx context.Context, c *Client, key string, window time.Duratio
 		return v, invalid("once %q: a window of %v: at least 1ms", key, window)
 	}
 	for k, _ := ctx.Value(leaseKey{}).(*carried); k != nil; k = k.up {
-		if g := k.l.g; g.c == c.core && g.hold.Name == key && g.hold.Kind == driver.Once {
+		if g := k.l.g; g.cl.core == c.core && g.hold.Name == key && g.hold.Kind == driver.Once {
 			return v, invalid("once %q: called by its own function", key)
 		}
 	}

@@ -25,14 +25,26 @@ type outerError struct{}
 func (*outerError) Error() string        { return "the lease that this one re-entered was unlocked: not held" }
 func (*outerError) Is(target error) bool { return target == ErrNotHeld }
 
-// kids are the leases nested directly in one lease.
-type kids struct {
-	n       int  // live ones
-	reading bool // they are readers
+// kin is what ties a lease to the one that it is nested in, and to those nested directly in it.
+type kin struct {
+	parent  *Lease // nil: it re-entered nothing
+	n       int    // live leases nested in it
+	reading bool   // they are readers
 	queue   []chan struct{}
 }
 
-func (k *kids) wake() {
+// parent is the lease that l re-entered, or nil.
+func (l *Lease) parent() *Lease {
+	if l.kin == nil {
+		return nil
+	}
+	return l.kin.parent
+}
+
+func (k *kin) wake() {
+	if k == nil {
+		return
+	}
 	for _, ch := range k.queue {
 		select {
 		case ch <- struct{}{}:
@@ -41,7 +53,7 @@ func (k *kids) wake() {
 	}
 }
 
-func (k *kids) end() {
+func (k *kin) end() {
 	if k.n--; k.n == 0 {
 		k.wake()
 	}
@@ -49,13 +61,13 @@ func (k *kids) end() {
 
 // reads reports whether l, which is live, shares its name with other readers, inside a writer perhaps.
 func (l *Lease) reads() bool {
-	return l.g.hold.Kind == driver.Read || l.parent != nil && l.parent.kids.reading
+	return l.g.hold.Kind == driver.Read || l.parent() != nil && l.parent().kin.reading
 }
 
 // reenter takes a lease nested in l, without asking the store.
 func (l *Lease) reenter(ctx context.Context, t *target, try bool) (*Lease, error) {
 	g := l.g
-	c := g.c
+	c := g.cl.core
 	if g.hold.Kind.Family() != t.kind.Family() {
 		return nil, wrap("lock", t.name, &driver.MismatchError{Have: g.hold.Kind, Want: t.kind})
 	}
@@ -63,14 +75,17 @@ func (l *Lease) reenter(ctx context.Context, t *target, try bool) (*Lease, error
 	var ch chan struct{}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if l.kin == nil {
+		l.kin = &kin{}
+	}
 	leave := func() {
-		if i := slices.Index(l.kids.queue, ch); ch != nil && i >= 0 {
-			l.kids.queue = slices.Delete(l.kids.queue, i, i+1)
-			l.kids.wake()
+		if i := slices.Index(l.kin.queue, ch); ch != nil && i >= 0 {
+			l.kin.queue = slices.Delete(l.kin.queue, i, i+1)
+			l.kin.wake()
 		}
 	}
 	for {
-		first := len(l.kids.queue) == 0 || l.kids.queue[0] == ch
+		first := len(l.kin.queue) == 0 || l.kin.queue[0] == ch
 		switch {
 		case l.cause != nil:
 			leave()
@@ -81,21 +96,21 @@ func (l *Lease) reenter(ctx context.Context, t *target, try bool) (*Lease, error
 		case !read && l.reads():
 			leave()
 			return nil, wrap("lock", t.name, errors.Join(errUpgrade, ErrMismatch))
-		case first && (l.kids.n == 0 || read && l.kids.reading):
-			l.kids.n++
-			l.kids.reading = read
+		case first && (l.kin.n == 0 || read && l.kin.reading):
+			l.kin.n++
+			l.kin.reading = read
 			k := g.lease(t.c, l, l.token, driver.Now())
 			leave()
 			return k, nil
 		case try:
-			return nil, &HeldError{Name: t.name, Here: true, Waiters: len(l.kids.queue)}
+			return nil, &HeldError{Name: t.name, Here: true, Waiters: len(l.kin.queue)}
 		case ctx.Err() != nil:
 			leave()
 			return nil, &HeldError{Name: t.name, Here: true, Waiters: -1, cause: context.Cause(ctx)}
 		}
 		if ch == nil {
 			ch = make(chan struct{}, 1)
-			l.kids.queue = append(l.kids.queue, ch)
+			l.kin.queue = append(l.kin.queue, ch)
 		}
 		c.mu.Unlock()
 		select {
