@@ -4,6 +4,7 @@ package child
 
 import (
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -58,6 +59,8 @@ func runGate(gate, status, path string, argv []string) int {
 		}
 		break
 	}
+	runtime.LockOSThread()
+	dieWithParentToo()
 	err := syscall.Exec(path, argv, os.Environ())
 	errno, _ := err.(syscall.Errno)
 	unix.Write(s, []byte(strconv.Itoa(int(errno))))

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,8 +21,25 @@ import (
 // limit is how long anything may take that is expected to happen at once.
 const limit = 20 * time.Second
 
+// elsewhere makes a helper do its work on another thread than its first one.
+const elsewhere = "PAWL_TEST_ELSEWHERE"
+
+func init() {
+	if os.Getenv(elsewhere) != "" {
+		runtime.LockOSThread() // what runs main has the first thread
+	}
+}
+
 // TestMain lets the test binary be a helper, and a supervisor of a shell script that is to be killed.
 func TestMain(m *testing.M) {
+	helped := make(chan struct{})
+	go func() {
+		defer close(helped)
+		if os.Getenv(elsewhere) != "" {
+			Helper()
+		}
+	}()
+	<-helped
 	Helper()
 	if len(os.Args) == 3 && os.Args[0] == "supervisor" {
 		os.Exit(supervise(os.Args[1], os.Args[2]))
@@ -55,9 +73,10 @@ type supervised struct {
 	pid int // of the command, and its group
 }
 
-func startSupervisor(t *testing.T, script, killAfter string) *supervised {
+func startSupervisor(t *testing.T, script, killAfter string, env ...string) *supervised {
 	t.Helper()
 	c := exec.Command("/proc/self/exe")
+	c.Env = append(os.Environ(), env...)
 	c.Args = []string{"supervisor", script, killAfter}
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()
@@ -203,16 +222,21 @@ func TestGuardName(t *testing.T) {
 	}
 }
 
-// With supervisor and guard killed at once, the kernel still ends the command itself.
+// With supervisor and guard killed at once, the kernel still ends the command itself, whichever thread of the gate became
+// the command.
 func TestKilledBoth(t *testing.T) {
-	t.Parallel()
-	s := startSupervisor(t, "exec sleep 1000", "")
-	var guard int
-	eventually(t, "a guard", func() bool { guard = guardOf(s.Process.Pid); return guard != 0 })
-	unix.Kill(s.Process.Pid, unix.SIGSTOP) // so that it starts no other guard
-	unix.Kill(guard, unix.SIGKILL)
-	s.Process.Kill()
-	eventually(t, "command gone", func() bool { return members(s.pid) == 0 })
+	for _, env := range []string{elsewhere + "=", elsewhere + "=1"} {
+		t.Run(env, func(t *testing.T) {
+			t.Parallel()
+			s := startSupervisor(t, "exec sleep 1000", "", env)
+			var guard int
+			eventually(t, "a guard", func() bool { guard = guardOf(s.Process.Pid); return guard != 0 })
+			unix.Kill(s.Process.Pid, unix.SIGSTOP) // so that it starts no other guard
+			unix.Kill(guard, unix.SIGKILL)
+			s.Process.Kill()
+			eventually(t, "command gone", func() bool { return members(s.pid) == 0 })
+		})
+	}
 }
 
 // A command whose supervisor has died before the guard knew of it never runs.

@@ -18,6 +18,10 @@ func adoptOrphans() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 // dieWithParent kills a process when the thread that started it ends.
 func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
+// dieWithParentToo keeps what dieWithParent did over an exec on this thread. The kernel notes the death signal for one
+// thread, the first one here, and of the threads only the one that calls exec lives on. Until then the first one's holds.
+func dieWithParentToo() { unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0) }
+
 // setName is how ps and killall call this process. It is the name of its first thread, on which we may not be.
 func setName(s string) { os.WriteFile("/proc/self/comm", []byte(s), 0) }
 

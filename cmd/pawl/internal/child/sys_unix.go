@@ -16,6 +16,8 @@ func adoptOrphans() {}
 
 func dieWithParent(*syscall.SysProcAttr) {}
 
+func dieWithParentToo() {}
+
 func setName(string) {}
 
 func members(int) int { return -1 }
