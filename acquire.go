@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -69,7 +68,7 @@ func (c *core) contender(w *waiter, wait bool) *contender {
 		Hold: driver.Hold{Kind: t.kind, Name: t.name, ID: c.id + ":" + strconv.FormatInt(c.seq.Add(1), 10),
 			Permits: t.permits, TTL: t.c.pol.ttl},
 		Limit: t.limit, Wait: wait, Value: t.value, Notify: con.link.notify,
-		Who: driver.Holder{Label: t.c.pol.holder, Host: c.host, Note: t.c.pol.note, PID: os.Getpid()},
+		Who: driver.Holder{Label: t.c.pol.holder, Host: c.host, Note: t.c.pol.note, PID: pid},
 	}
 	return con
 }
@@ -170,7 +169,7 @@ func (c *core) busy(ln *line, t *target) error {
 	switch g := ln.writer; {
 	case g != nil:
 		e.Here = true
-		e.Holder = Holder{Label: g.cl.pol.holder, Host: c.host, Note: g.cl.pol.note, PID: os.Getpid(), Token: g.last, Permits: g.hold.Permits, hold: g.hold}
+		e.Holder = Holder{Label: g.cl.pol.holder, Host: c.host, Note: g.cl.pol.note, PID: pid, Token: g.last, Permits: g.hold.Permits, hold: g.hold}
 		e.Remaining = max(g.trust.Until(), 0)
 	case ln.leader != nil && ln.leader.held != nil:
 		e.learn(c, ln.leader.held)

@@ -64,6 +64,8 @@ func New(d driver.Driver) *Client {
 	return c.client(Options{TTL: DefaultTTL, Holder: filepath.Base(os.Args[0]) + "@" + host})
 }
 
+var pid = os.Getpid() // a system call each time
+
 func newUUID() string {
 	b := make([]byte, 16)
 	rand.Read(b)

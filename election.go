@@ -16,12 +16,21 @@ import (
 // at once), and its Context ends with the term, before the store can let another lead. A leader that was paused may still
 // act after that: what it does must carry the term, and whoever receives it must refuse an older one.
 type Election struct {
-	c    *Client
-	name string
+	c     *Client
+	name  string
+	drain time.Duration
 }
 
 // Election is the election of that name.
 func (c *Client) Election(name string) *Election { return &Election{c: c, name: name} }
+
+// Drain is the same election with a limit to how long Run keeps a term for work that does not stop when it should. Then the
+// term is lost: it is no longer renewed, and runs out in the store within a TTL. Default: no limit.
+func (e *Election) Drain(limit time.Duration) *Election {
+	n := *e
+	n.drain = limit
+	return &n
+}
 
 // Leader is who leads, with the value that it published (its address, say). Term is 0 when nobody leads.
 type Leader struct {
@@ -41,11 +50,14 @@ func (e *Election) target() *target {
 }
 
 // Run campaigns, and runs fn as the leader, again after each term that was lost, until fn returns in a term that was not
-// lost (its result is Run's) or ctx ends (the error matches ctx's cause, joined with fn's). fn must return when its
-// context ends; it never runs twice at a time. When ctx ends, the term is kept while fn drains, and resigned when it has
-// returned; an Overrun event tells when that takes longer than a TTL, and Options.MaxHold limits it. Errors of the store
-// do not end Run: it campaigns again after a pause.
+// lost (its result is Run's) or ctx ends (the error matches ctx's cause, joined with fn's, and with ErrLost if the term was
+// lost). fn must return when its context ends; it never runs twice at a time. When ctx ends, the term is kept while fn
+// drains, and resigned when it has returned; an Overrun event tells when that takes longer than a TTL, and Drain limits it.
+// Errors of the store do not end Run: it campaigns again after a pause.
 func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Context) error) error {
+	if e.drain < 0 {
+		return invalid("election %q: the limit to drain is negative: %v", e.name, e.drain)
+	}
 	for pause := minPause; ; {
 		l, err := e.Campaign(ctx, value)
 		if ctx.Err() != nil && l == nil {
@@ -65,31 +77,49 @@ func (e *Election) Run(ctx context.Context, value string, fn func(ctx context.Co
 		lost, err := e.term(ctx, l, fn)
 		switch {
 		case ctx.Err() != nil:
-			return errors.Join(context.Cause(ctx), err)
-		case !lost:
+			return errors.Join(context.Cause(ctx), err, lost)
+		case lost == nil:
 			return err
 		}
 	}
 }
 
 // term runs fn for one term and resigns.
-func (e *Election) term(ctx context.Context, l *Lease, fn func(context.Context) error) (lost bool, err error) {
+func (e *Election) term(ctx context.Context, l *Lease, fn func(context.Context) error) (lost, err error) {
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		t := time.NewTimer(e.c.opts.TTL)
-		defer t.Stop()
-		select {
-		case <-over:
-		case <-t.C:
-			e.c.events.emit(&e.c.opts, Event{Op: Overrun, Name: e.name, Token: l.token})
+		warn := time.NewTimer(e.c.opts.TTL)
+		defer warn.Stop()
+		var limit <-chan time.Time
+		if e.drain > 0 {
+			t := time.NewTimer(e.drain)
+			defer t.Stop()
+			limit = t.C
+		}
+		for {
+			select {
+			case <-over:
+				return
+			case <-warn.C:
+				e.c.events.emit(&e.c.opts, Event{Op: Overrun, Name: e.name, Token: l.token})
+			case <-limit:
+				var out after
+				e.c.mu.Lock()
+				e.c.lose(l.g, TooLong, nil, &out)
+				e.c.mu.Unlock()
+				out.run()
+				return
+			}
 		}
 	})
 	defer func() {
 		stop()
 		close(over)
-		lost = errors.Is(l.Unlock(), ErrLost)
+		if e := l.Unlock(); errors.Is(e, ErrLost) {
+			lost = e
+		}
 	}()
-	return false, fn(l.Context(ctx))
+	return nil, fn(l.Context(ctx))
 }
 
 // IsLeader reports whether a candidate of this client leads now. It asks no server and is true only while the term is

@@ -64,7 +64,7 @@ type Reason string
 const (
 	Expired Reason = "expired"  // the store did not confirm it before the trust deadline
 	Revoked Reason = "revoked"  // the store says that it is gone: deleted, stolen, session ended
-	TooLong Reason = "max hold" // Options.MaxHold is over
+	TooLong Reason = "max hold" // Options.MaxHold, or the limit of Election.Drain, is over
 	Closing Reason = "closing"  // Client.Close
 )
 

@@ -434,6 +434,49 @@ func TestElection(t *testing.T) {
 	})
 }
 
+// A leader that does not stop keeps its term, with an event, for as long as Drain says. Then the next one leads.
+func TestElectionDrain(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memlock.Driver, locks *pawl.Client) {
+		var overran atomic.Int64
+		node := locks.With(pawl.Options{TTL: 3 * time.Second, OnEvent: func(e pawl.Event) {
+			if e.Op == pawl.Overrun {
+				overran.Add(1)
+			}
+		}})
+		run := func(e *pawl.Election, drains time.Duration) (term *pawl.Lease, over time.Duration, err error) {
+			ctx, stop := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, stop)
+			begin := time.Now()
+			err = e.Run(ctx, "v", func(ctx context.Context) error {
+				term = pawl.FromContext(ctx, "e")
+				go func() {
+					<-term.Done()
+					over = time.Since(begin)
+				}()
+				<-ctx.Done()
+				time.Sleep(drains)
+				return nil
+			})
+			synctest.Wait()
+			return term, over, err
+		}
+		e := node.Election("e").Drain(10 * time.Second)
+		_, over, err := run(e, 9*time.Second)
+		want(t, "drained in time", over, 10*time.Second)
+		want(t, "no loss", errors.Is(err, context.Canceled) && !errors.Is(err, pawl.ErrLost), true)
+		want(t, "one event", overran.Load(), int64(1))
+
+		_, over, err = run(e, time.Minute)
+		want(t, "limited", over, 11*time.Second)
+		lost, _ := errors.AsType[*pawl.LostError](err)
+		if lost == nil || lost.Reason != pawl.TooLong || !errors.Is(err, context.Canceled) {
+			t.Errorf("the overrun ended with %v", err)
+		}
+		_, _, err = run(node.Election("e").Drain(-1), 0)
+		want(t, "a negative limit", errors.Is(err, pawl.ErrInvalid), true)
+	})
+}
+
 func errText(err error) string {
 	if err == nil {
 		return ""

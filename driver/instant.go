@@ -12,10 +12,11 @@ type Instant int64
 func Now() Instant {
 	// A bubble begins in the year 2000, before any real process did. That is how the two are told apart: package time has
 	// no way to ask, and no real monotonic clock runs backwards.
-	if up := time.Since(start); up < 0 {
+	up := time.Since(start)
+	if up < 0 {
 		return Instant(up + century)
 	}
-	return realNow()
+	return realNow(up)
 }
 
 const century = 100 * 365 * 24 * time.Hour

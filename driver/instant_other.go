@@ -12,7 +12,7 @@ var (
 	ahead   time.Duration // the most that the wall clock was seen ahead of the monotonic one
 )
 
-func realNow() Instant {
+func realNow(time.Duration) Instant {
 	now := time.Now()
 	mono := now.Sub(start)
 	wall := now.Round(0).Sub(start.Round(0))
