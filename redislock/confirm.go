@@ -7,9 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
 
 // fewError says that a request was carried out, but that too few replicas have got it.
@@ -26,30 +25,34 @@ func patience(ttl time.Duration) time.Duration {
 
 // confirm sends a request and, if its answer is one that changed something, waits on the same connection until n replicas
 // have got that. An error that matches *fewError comes with the answer.
-func (l *lanes) confirm(ctx context.Context, limit time.Duration, r request, n int, changed func(rueidis.RedisMessage) bool) (rueidis.RedisMessage, error) {
+func (l *lanes) confirm(ctx context.Context, limit time.Duration, r request, n int, changed func(wire.Reply) bool) (wire.Reply, error) {
 	if ctx.Err() != nil {
-		return rueidis.RedisMessage{}, notSent(context.Cause(ctx))
+		return wire.Reply{}, notSent(context.Cause(ctx))
 	}
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
-		return rueidis.RedisMessage{}, errClosed
+		return wire.Reply{}, errClosed
 	}
 	l.wg.Add(1)
 	l.mu.Unlock()
 	type answer struct {
-		msg rueidis.RedisMessage
+		msg wire.Reply
 		err error
 	}
 	done := make(chan answer, 1)
 	go func() {
 		defer l.wg.Done()
-		conn, back := l.client.Dedicate()
+		conn, err := l.redis.Session(r.keys[0])
+		if err != nil {
+			done <- answer{err: notSent(err)}
+			return
+		}
 		stop := context.AfterFunc(l.life, conn.Close)
 		msg, err := l.converseAlone(conn, time.Now().Add(min(limit, maxLimit)), r, n, patience(limit), changed)
 		var few *fewError
 		if stop() && (err == nil || errors.As(err, &few)) {
-			back()
+			conn.Back()
 		} else {
 			conn.Close() // perhaps to a server that is the primary no more
 		}
@@ -62,32 +65,30 @@ func (l *lanes) confirm(ctx context.Context, limit time.Duration, r request, n i
 		}
 		return a.msg, a.err
 	case <-ctx.Done():
-		return rueidis.RedisMessage{}, fmt.Errorf("redis: %w", context.Cause(ctx))
+		return wire.Reply{}, fmt.Errorf("redis: %w", context.Cause(ctx))
 	}
 }
 
-func (l *lanes) converseAlone(conn rueidis.DedicatedClient, until time.Time, r request, n int, wait time.Duration, changed func(rueidis.RedisMessage) bool) (rueidis.RedisMessage, error) {
-	none := rueidis.RedisMessage{}
-	limit := bound{context.Background(), until}
+func (l *lanes) converseAlone(conn wire.Conn, until time.Time, r request, n int, wait time.Duration, changed func(wire.Reply) bool) (wire.Reply, error) {
+	none := wire.Reply{}
+	out := make([]wire.Result, 1)
 	for _, whole := range []bool{false, true} {
-		msg, err := conn.Do(limit, r.command(conn.B(), whole, l.cluster)).ToMessage()
-		refusal, refusing := rueidis.IsRedisErr(err)
-		switch {
-		case err == nil || rueidis.IsRedisNil(err):
-		case refusing && refusal.IsNoScript() && !whole:
+		conn.Do(until, []wire.Command{r.command(whole, l.cluster)}, out)
+		msg, err := out[0].Reply, out[0].Err
+		if noScript(err) && !whole {
 			continue
-		case refusing:
-			return none, refused(refusal)
-		case unsent(err):
-			return none, notSent(err)
-		default:
-			return none, fmt.Errorf("redis: %w", err)
+		}
+		if err != nil {
+			return none, answered(err)
 		}
 		if !changed(msg) {
 			return msg, nil
 		}
-		limit = bound{context.Background(), time.Now().Add(wait + minLimit)}
-		have, err := conn.Do(limit, conn.B().Arbitrary("WAIT", strconv.Itoa(n), millis(wait)).Build()).AsInt64()
+		conn.Do(time.Now().Add(wait+minLimit), []wire.Command{{Name: "WAIT", Args: []string{strconv.Itoa(n), millis(wait)}}}, out)
+		have, err := out[0].Reply.AsInt64()
+		if out[0].Err != nil {
+			err = out[0].Err
+		}
 		switch {
 		case err != nil:
 			return none, fmt.Errorf("redis: waiting for replicas: %w", err)
@@ -100,8 +101,8 @@ func (l *lanes) converseAlone(conn rueidis.DedicatedClient, until time.Time, r r
 }
 
 // confirmed is attempt's request with Options.Replicas. What too few replicas have got is given back.
-func (p *place) confirmed(ctx context.Context, req request) (rueidis.RedisMessage, error) {
-	msg, err := p.d.lanes.confirm(ctx, p.r.TTL, req, p.d.opts.Replicas, func(m rueidis.RedisMessage) bool { return !m.IsArray() || again(m) })
+func (p *place) confirmed(ctx context.Context, req request) (wire.Reply, error) {
+	msg, err := p.d.lanes.confirm(ctx, p.r.TTL, req, p.d.opts.Replicas, func(m wire.Reply) bool { return !m.IsArray() || again(m) })
 	var few *fewError
 	if !errors.As(err, &few) {
 		return msg, err
@@ -113,15 +114,15 @@ func (p *place) confirmed(ctx context.Context, req request) (rueidis.RedisMessag
 	}
 	text, _ := msg.ToString()
 	h.Token, _ = strconv.ParseInt(text, 10, 64)
-	if _, undo := p.d.end(ctx, ending{hold: h, leave: true}); undo != nil {
-		return rueidis.RedisMessage{}, fmt.Errorf("%w; it could not be given back: %w", err, undo)
+	if _, undo := p.d.finish(ctx, ending{hold: h, leave: true}); undo != nil {
+		return wire.Reply{}, fmt.Errorf("%w; it could not be given back: %w", err, undo)
 	}
 	p.inLine = false
-	return rueidis.RedisMessage{}, fmt.Errorf("%w: %w", err, driver.ErrNotDone)
+	return wire.Reply{}, fmt.Errorf("%w: %w", err, driver.ErrNotDone)
 }
 
 // again reports whether an answer is a grant that was made before.
-func again(m rueidis.RedisMessage) bool {
+func again(m wire.Reply) bool {
 	a, err := m.ToArray()
 	if err != nil || len(a) < 2 {
 		return false

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
 
 // Options change how a Driver uses its store. The zero value, like nil, is the default.
@@ -41,10 +42,11 @@ type Options struct {
 
 // Driver keeps locks on a Redis server, in the layout of Redisson. It is safe for concurrent use.
 type Driver struct {
-	client rueidis.Client
-	own    bool   // Open made the client
-	stop   func() // ends what Open's client is dialing
-	bad    error  // a bad option, reported by every call
+	redis  wire.Client
+	client rueidis.Client // nil: it is of another library
+	own    bool           // Open made the client
+	stop   func()         // ends what Open's client is dialing
+	bad    error          // a bad option, reported by every call
 	opts   Options
 	lanes  *lanes
 	ear    *ear
@@ -52,7 +54,8 @@ type Driver struct {
 	busy   busy
 
 	once     sync.Once
-	done     chan struct{} // closed when Close begins
+	life     context.Context // until Close begins
+	end      func()
 	watchers sync.WaitGroup
 }
 
@@ -72,29 +75,41 @@ var (
 // The client should not retry (ClientOption.DisableRetry), and its ConnWriteTimeout bounds how long a server that does not
 // answer is waited for.
 func New(client rueidis.Client, opts *Options) *Driver {
-	return newDriver(client, dedicate(client), opts)
+	if client == nil {
+		return Over(nil, fmt.Errorf("redislock: the client is nil: %w", driver.ErrInvalid), opts)
+	}
+	return overRueidis(client, dedicate(client), opts)
 }
 
-func newDriver(client rueidis.Client, dedicate func() dedicated, opts *Options) *Driver {
-	d := &Driver{client: client, done: make(chan struct{})}
+func overRueidis(client rueidis.Client, dedicate func() dedicated, opts *Options) *Driver {
+	d := Over(&rueidisClient{client, dedicate}, nil, opts)
+	d.client = client
+	if d.lanes != nil {
+		d.lanes.dedicate = dedicate
+	}
+	return d
+}
+
+// Over is New for another library than rueidis; bad, if not nil, is what is wrong with the client. It is for modules of this
+// tree, such as goredis, since the interface is internal.
+func Over(client wire.Client, bad error, opts *Options) *Driver {
+	d := &Driver{redis: client, bad: bad}
 	if opts != nil {
 		d.opts = *opts
 	}
 	switch {
-	case client == nil:
-		d.bad = fmt.Errorf("redislock: the client is nil: %w", driver.ErrInvalid)
+	case bad != nil:
 		return d
 	case d.opts.Replicas < 0 || d.opts.Replicas > 1000:
 		d.bad = fmt.Errorf("redislock: Options.Replicas is %d: %w", d.opts.Replicas, driver.ErrInvalid)
 	case len(d.opts.Prefix) > 1024:
 		d.bad = fmt.Errorf("redislock: Options.Prefix has %d bytes, at most 1024 are allowed: %w", len(d.opts.Prefix), driver.ErrInvalid)
 	}
-	d.lanes = newLanes(client, dedicate)
-	d.ear = newEar(client, dedicate)
+	d.life, d.end = context.WithCancel(context.Background())
+	d.lanes = newLanes(client)
+	d.ear = newEar(client)
 	d.people = newPeople(d.lanes)
-	if client.Mode() == rueidis.ClientModeSentinel {
-		d.watchers.Go(d.follow)
-	}
+	d.watchers.Go(d.follow)
 	return d
 }
 
@@ -105,7 +120,7 @@ func (d *Driver) Close() error {
 		if d.lanes == nil {
 			return
 		}
-		close(d.done)
+		d.end()
 		if d.own {
 			d.stop()
 		}
@@ -113,7 +128,7 @@ func (d *Driver) Close() error {
 		d.ear.close()
 		d.lanes.close()
 		if d.own {
-			d.client.Close()
+			d.redis.Close()
 		}
 	})
 	return nil
@@ -186,7 +201,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold, end driver.End) err
 	if h.Token == 0 {
 		e.refuse = h.TTL + late // its request may still be on the way
 	}
-	there, err := d.end(ctx, e)
+	there, err := d.finish(ctx, e)
 	if err == nil && !there {
 		err = driver.ErrNotHeld
 	}
@@ -207,8 +222,8 @@ type ending struct {
 	refuse time.Duration // how long to refuse requests of this ID that come later
 }
 
-// end carries out an ending. It answers whether there was a hold.
-func (d *Driver) end(ctx context.Context, e ending) (bool, error) {
+// finish carries out an ending. It answers whether there was a hold.
+func (d *Driver) finish(ctx context.Context, e ending) (bool, error) {
 	h, k := e.hold, d.keys(e.hold.Name)
 	if d.opts.Fenced && h.Kind.Family() == driver.Exclusive {
 		e.last = h.Token // the counter is Redisson's

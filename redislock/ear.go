@@ -2,30 +2,30 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
 
 // ear is the one pub/sub connection of a driver. It exists as soon as something waits, and is made again when it is lost:
 // then all who wait are told to look.
 type ear struct {
-	dedicate func() dedicated
-	cluster  rueidis.Client  // nil: it is none
-	life     context.Context // of sharded subscriptions
-	end      func()
-	kick     chan struct{} // capacity 1: something changed in subs
-	done     chan struct{}
-	wg       sync.WaitGroup
+	redis wire.Client
+	life  context.Context // of sharded subscriptions
+	end   func()
+	kick  chan struct{} // capacity 1: something changed in subs
+	done  chan struct{}
+	wg    sync.WaitGroup
 
 	mu      sync.Mutex
 	started bool
 	closed  bool
-	conn    *dedicated
+	conn    wire.Subscription
 	subs    map[string]*sub
 	places  map[string]*place // those that wait, by their name in line
 	bar     chan struct{}     // closed while the server does not let us subscribe
@@ -69,13 +69,10 @@ const (
 	barred      = 10 * time.Second // before a server that refused to let us subscribe is asked again
 )
 
-func newEar(client rueidis.Client, dedicate func() dedicated) *ear {
-	e := &ear{dedicate: dedicate, kick: make(chan struct{}, 1), done: make(chan struct{}), subs: map[string]*sub{},
+func newEar(client wire.Client) *ear {
+	e := &ear{redis: client, kick: make(chan struct{}, 1), done: make(chan struct{}), subs: map[string]*sub{},
 		places: map[string]*place{}, bar: make(chan struct{})}
 	e.life, e.end = context.WithCancel(context.Background())
-	if client.Mode() == rueidis.ClientModeCluster {
-		e.cluster = client
-	}
 	return e
 }
 
@@ -204,14 +201,14 @@ func (e *ear) listen() {
 
 // connection makes one connection and serves it until it is lost. It answers whether it was of any use.
 func (e *ear) connection(again bool) (useful bool) {
-	conn := e.dedicate()
-	defer conn.cut()
+	conn := e.redis.Listen(wire.Listener{On: e.confirm, Message: e.message})
+	defer conn.Close()
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
 		return false
 	}
-	e.conn = &conn
+	e.conn = conn
 	select {
 	case <-e.bar:
 		e.bar = make(chan struct{})
@@ -226,7 +223,6 @@ func (e *ear) connection(again bool) (useful bool) {
 		}
 	}
 	e.mu.Unlock()
-	lost := conn.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: e.message, OnSubscription: e.confirm})
 	sweep := time.NewTimer(time.Hour)
 	defer sweep.Stop()
 	for {
@@ -245,7 +241,7 @@ func (e *ear) connection(again bool) (useful bool) {
 		select {
 		case <-e.kick:
 		case <-sweep.C:
-		case <-lost:
+		case <-conn.Lost():
 			return useful
 		case <-e.done:
 			return useful
@@ -255,7 +251,7 @@ func (e *ear) connection(again bool) (useful bool) {
 
 // settle subscribes to what is wanted and not there, and ends what was idle for long. It answers when to look for idle ones
 // again (0: there are none), and false when the connection is of no use.
-func (e *ear) settle(conn dedicated) (time.Duration, bool) {
+func (e *ear) settle(conn wire.Subscription) (time.Duration, bool) {
 	var add, drop []string
 	next := time.Duration(0)
 	now := time.Now()
@@ -285,15 +281,16 @@ func (e *ear) settle(conn dedicated) (time.Duration, bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), listenLimit)
 	defer cancel()
 	if len(drop) > 0 {
-		if conn.Do(ctx, conn.B().Unsubscribe().Channel(drop...).Build()).Error() != nil {
+		if conn.Unsubscribe(ctx, drop...) != nil {
 			return 0, false
 		}
 	}
 	for len(add) > 0 {
 		some := add[:min(len(add), 256)]
 		add = add[len(some):]
-		if err := conn.Do(ctx, conn.B().Subscribe().Channel(some...).Build()).Error(); err != nil {
-			if _, refusal := rueidis.IsRedisErr(err); refusal {
+		if err := conn.Subscribe(ctx, some...); err != nil {
+			var refusal wire.Refusal
+			if errors.As(err, &refusal) {
 				e.mu.Lock()
 				select {
 				case <-e.bar:
@@ -309,13 +306,10 @@ func (e *ear) settle(conn dedicated) (time.Duration, bool) {
 }
 
 // confirm runs in the goroutine that reads the connection.
-func (e *ear) confirm(c rueidis.PubSubSubscription) {
-	if c.Kind != "subscribe" {
-		return
-	}
+func (e *ear) confirm(channel string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if s := e.subs[c.Channel]; s != nil && s.sent {
+	if s := e.subs[channel]; s != nil && s.sent {
 		select {
 		case <-s.on:
 		default:
@@ -325,9 +319,9 @@ func (e *ear) confirm(c rueidis.PubSubSubscription) {
 }
 
 // message runs in the goroutine that reads the connection.
-func (e *ear) message(m rueidis.PubSubMessage) {
-	if strings.HasPrefix(m.Channel, wakePrefix) {
-		member, later, delayed := strings.Cut(m.Message, " ")
+func (e *ear) message(channel, payload string) {
+	if strings.HasPrefix(channel, wakePrefix) {
+		member, later, delayed := strings.Cut(payload, " ")
 		e.mu.Lock()
 		p := e.places[member]
 		e.mu.Unlock()
@@ -343,7 +337,7 @@ func (e *ear) message(m rueidis.PubSubMessage) {
 	}
 	e.mu.Lock()
 	var ls []listener
-	if s := e.subs[m.Channel]; s != nil {
+	if s := e.subs[channel]; s != nil {
 		ls = make([]listener, 0, len(s.users))
 		for l := range s.users {
 			ls = append(ls, l)
@@ -392,7 +386,7 @@ func (e *ear) close() {
 	clear(e.places)
 	e.mu.Unlock()
 	if conn != nil {
-		conn.cut()
+		conn.Close()
 	}
 	e.wg.Wait()
 }

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/redis/rueidis"
-
 	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
 
 // refusals are the server's answers to a request that it did not begin to carry out. A script has no effect either when
@@ -34,12 +33,30 @@ var refusals = map[string]string{
 }
 
 // refused translates an error that the server answered with.
-func refused(err *rueidis.RedisError) error {
-	text := err.Error()
+func refused(err wire.Refusal) error {
+	text := string(err)
 	if what, ok := refusals[code(text)]; ok {
 		return fmt.Errorf("redis: %s (%s): %w", what, text, driver.ErrNotDone)
 	}
 	return fmt.Errorf("redis: %w", err)
+}
+
+// answered translates the error of a request. One that matches driver.ErrNotDone had no effect.
+func answered(err error) error {
+	var refusal wire.Refusal
+	var unsent wire.Unsent
+	switch {
+	case errors.As(err, &refusal):
+		return refused(refusal)
+	case errors.As(err, &unsent):
+		return notSent(err)
+	}
+	return fmt.Errorf("redis: %w", err)
+}
+
+func noScript(err error) bool {
+	var refusal wire.Refusal
+	return errors.As(err, &refusal) && code(string(refusal)) == "NOSCRIPT"
 }
 
 // code is the first word of an error, also of one that Redis 6 wrapped because it came up inside a script.

@@ -1,14 +1,13 @@
 package redislock
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
 
 // request is what a call asks.
@@ -35,7 +34,7 @@ type call struct {
 	state atomic.Int32
 	begun bool // the quick script did half of it
 
-	msg rueidis.RedisMessage
+	msg wire.Reply
 	err error
 }
 
@@ -47,14 +46,14 @@ const (
 
 // converse sends calls until all are answered: those for which the quick script was not enough, or which the server does
 // not know the script of, are sent again.
-func (ln *lane) converse(until time.Time, conn rueidis.CoreClient, live []*call) {
-	x := exchange{bound: bound{context.Background(), until}}
+func (ln *lane) converse(until time.Time, conn wire.Conn, live []*call) {
+	x := exchange{lane: ln, until: until}
 	for len(live) > 0 {
 		live = x.send(conn, live)
 		if x.broken {
 			ln.drop()
 			for _, c := range live {
-				c.finish(rueidis.RedisMessage{}, c.lost())
+				c.finish(wire.Reply{}, c.lost())
 			}
 			return
 		}
@@ -62,7 +61,8 @@ func (ln *lane) converse(until time.Time, conn rueidis.CoreClient, live []*call)
 }
 
 type exchange struct {
-	bound   bound
+	lane    *lane
+	until   time.Time
 	missing map[*script]bool // scripts that the server did not know
 	broken  bool
 	again   []*call
@@ -80,21 +80,20 @@ type batch struct {
 const abreast = 64
 
 // send sends calls as one pipeline and answers those that are to be sent again.
-func (x *exchange) send(conn rueidis.CoreClient, live []*call) []*call {
-	batches, b := batches(live), conn.B()
-	x.again = nil
-	if len(batches) == 1 {
-		t := batches[0]
-		x.answer(t, conn.Do(x.bound, t.command(b, x.missing[t.script])))
-		return x.again
+func (x *exchange) send(conn wire.Conn, live []*call) []*call {
+	ln, batches := x.lane, batches(live)
+	ln.cmds, ln.args, x.again = ln.cmds[:0], ln.args[:0], nil
+	for _, t := range batches {
+		ln.cmds = append(ln.cmds, x.command(t))
 	}
-	cmds := make([]rueidis.Completed, len(batches))
-	for i, t := range batches {
-		cmds[i] = t.command(b, x.missing[t.script])
-	}
-	for i, r := range conn.DoMulti(x.bound, cmds...) {
+	ln.out = slices.Grow(ln.out[:0], len(ln.cmds))[:len(ln.cmds)]
+	conn.Do(x.until, ln.cmds, ln.out)
+	for i, r := range ln.out {
 		x.answer(batches[i], r)
 	}
+	clear(ln.cmds)
+	clear(ln.out)
+	clear(ln.args)
 	return x.again
 }
 
@@ -119,42 +118,38 @@ func batches(live []*call) []*batch {
 	return out
 }
 
-// command makes the command, with the whole script if the server did not know it by its hash.
-func (t *batch) command(b rueidis.Builder, whole bool) rueidis.Completed {
-	c := t.calls[0]
-	if t.script == nil {
-		return b.Arbitrary(c.args[0]).Keys(c.keys...).Args(c.args[1:]...).Build()
+// command makes the command of a batch.
+func (x *exchange) command(t *batch) wire.Command {
+	c, whole := t.calls[0], x.missing[t.script]
+	switch {
+	case !t.quick:
+		if t.script == nil {
+			return c.command(false, false)
+		}
+		return t.script.command(whole, c.keys, c.args)
+	case len(t.calls) == 1:
+		return t.script.command(whole, c.quick.keys, c.quick.args)
 	}
-	name, script := "EVALSHA", t.script.sha
-	if whole {
-		name, script = "EVAL", t.script.body
-	}
-	cmd := b.Arbitrary(name, script)
-	if !t.quick {
-		return cmd.Args(strconv.Itoa(len(c.keys))).Keys(c.keys...).Args(c.args...).Build()
-	}
-	cmd = cmd.Args(strconv.Itoa(len(t.calls) * len(c.quick.keys)))
+	ln := x.lane
+	from := len(ln.args)
 	for _, c := range t.calls {
-		cmd = cmd.Keys(c.quick.keys...)
+		ln.args = append(ln.args, c.quick.keys...)
 	}
+	mid := len(ln.args)
 	for _, c := range t.calls {
-		cmd = cmd.Args(c.quick.args...)
+		ln.args = append(ln.args, c.quick.args...)
 	}
-	return cmd.Build()
+	return t.script.command(whole, ln.args[from:mid:mid], ln.args[mid:])
 }
 
-func (x *exchange) answer(t *batch, r rueidis.RedisResult) {
-	msg, err := r.ToMessage()
-	if rueidis.IsRedisNil(err) {
-		err = nil
-	}
-	refusal, refusing := rueidis.IsRedisErr(err)
-	switch {
-	case err == nil && t.quick:
-		x.quickly(t, msg)
-	case err == nil:
-		t.calls[0].finish(msg, nil)
-	case refusing && refusal.IsNoScript():
+func (x *exchange) answer(t *batch, r wire.Result) {
+	var refusal wire.Refusal
+	switch refusing := errors.As(r.Err, &refusal); {
+	case r.Err == nil && t.quick:
+		x.quickly(t, r.Reply)
+	case r.Err == nil:
+		t.calls[0].finish(r.Reply, nil)
+	case noScript(r.Err): // never the answer to EVAL
 		if x.missing == nil {
 			x.missing = map[*script]bool{}
 		}
@@ -164,18 +159,15 @@ func (x *exchange) answer(t *batch, r rueidis.RedisResult) {
 				x.again = append(x.again, c)
 			}
 		}
-	case refusing:
-		// After a fail-over a Sentinel's client knows the new primary, but this connection is still the old one's.
-		x.broken = x.broken || code(refusal.Error()) == "READONLY"
-		t.finish(refused(refusal))
 	default:
-		x.broken = true
-		t.finish(fmt.Errorf("redis: %w", err))
+		// After a fail-over a Sentinel's client knows the new primary, but this connection is still the old one's.
+		x.broken = x.broken || !refusing || code(string(refusal)) == "READONLY"
+		t.finish(answered(r.Err))
 	}
 }
 
 // quickly hands out the answers of a quick script.
-func (x *exchange) quickly(t *batch, msg rueidis.RedisMessage) {
+func (x *exchange) quickly(t *batch, msg wire.Reply) {
 	all, err := msg.ToArray()
 	if err != nil || len(all) != len(t.calls) {
 		t.finish(fmt.Errorf("redis: %d answers to %d requests: %w", len(all), len(t.calls), err))
@@ -194,15 +186,15 @@ func (x *exchange) quickly(t *batch, msg rueidis.RedisMessage) {
 }
 
 // reading separates the answers of a quick script from its errors.
-func reading(msg rueidis.RedisMessage) (rueidis.RedisMessage, error) {
-	if refusal, ok := rueidis.IsRedisErr(msg.Error()); ok {
-		return rueidis.RedisMessage{}, refused(refusal)
+func reading(msg wire.Reply) (wire.Reply, error) {
+	if err := msg.Error(); err != nil {
+		return wire.Reply{}, answered(err)
 	}
 	return msg, nil
 }
 
 // expand turns a quick request into the whole one, if the answer asks for that.
-func (c *call) expand(msg rueidis.RedisMessage) bool {
+func (c *call) expand(msg wire.Reply) bool {
 	if msg.IsInt64() {
 		if n, _ := msg.ToInt64(); n != 2 {
 			return false
@@ -219,11 +211,11 @@ func (c *call) expand(msg rueidis.RedisMessage) bool {
 
 func (t *batch) finish(err error) {
 	for _, c := range t.calls {
-		c.finish(rueidis.RedisMessage{}, err)
+		c.finish(wire.Reply{}, err)
 	}
 }
 
-func (c *call) finish(msg rueidis.RedisMessage, err error) {
+func (c *call) finish(msg wire.Reply, err error) {
 	c.msg, c.err = msg, err
 	if c.done != nil {
 		c.done <- struct{}{}

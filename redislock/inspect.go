@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -9,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
 
 const inspectLimit = 5 * time.Second
@@ -88,7 +88,7 @@ func recorded(record string) int64 {
 }
 
 // addPermits shows pawl's permits hold by hold, and all others one by one.
-func (d *Driver) addPermits(out *driver.Record, free string, now int64, permits, ours rueidis.RedisMessage, tokens map[string]int64) {
+func (d *Driver) addPermits(out *driver.Record, free string, now int64, permits, ours wire.Reply, tokens map[string]int64) {
 	till := map[string]int64{}
 	all := pairs(permits)
 	for _, p := range all {
@@ -143,7 +143,7 @@ type scored struct {
 }
 
 // pairs reads members and scores.
-func pairs(msg rueidis.RedisMessage) []scored {
+func pairs(msg wire.Reply) []scored {
 	flat, err := msg.AsStrSlice()
 	if err != nil {
 		return nil
@@ -208,41 +208,54 @@ func mainKey(key string) (string, bool) {
 func (d *Driver) scan(ctx context.Context, pattern string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if !d.lanes.cluster {
-			d.scanNode(ctx, pattern, yield, func(args []string) (rueidis.RedisMessage, error) {
-				return d.lanes.run(ctx, inspectLimit, request{args: args})
+			d.scanNode(ctx, pattern, yield, func(ctx context.Context, cmd wire.Command) (wire.Reply, error) {
+				return d.lanes.run(ctx, inspectLimit, request{args: append([]string{cmd.Name}, cmd.Args...)})
 			})
 			return
 		}
-		for _, node := range d.client.Nodes() {
-			if !d.scanNode(ctx, pattern, yield, func(args []string) (rueidis.RedisMessage, error) {
-				return node.Do(ctx, node.B().Arbitrary(args...).Build()).ToMessage()
-			}) {
+		nodes, err := d.redis.Nodes(ctx)
+		if err != nil {
+			yield("", answered(err))
+		}
+		for _, node := range nodes {
+			if !d.scanNode(ctx, pattern, yield, node) {
 				return
 			}
 		}
 	}
 }
 
-func (d *Driver) scanNode(ctx context.Context, pattern string, yield func(string, error) bool, do func([]string) (rueidis.RedisMessage, error)) bool {
+func (d *Driver) scanNode(ctx context.Context, pattern string, yield func(string, error) bool, do wire.Node) bool {
 	cursor := "0"
 	for {
-		msg, err := do([]string{"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"})
-		var entry rueidis.ScanEntry
-		if err == nil {
-			entry, err = msg.AsScanEntry()
+		msg, err := do(ctx, wire.Command{Name: "SCAN", Args: []string{cursor, "MATCH", pattern, "COUNT", "1000"}})
+		if err != nil {
+			return yield("", answered(err)) && false
 		}
+		keys, next, err := page(msg)
 		if err != nil {
 			return yield("", err) && false
 		}
-		for _, key := range entry.Elements {
+		for _, key := range keys {
 			if !yield(key, nil) {
 				return false
 			}
 		}
-		if cursor = strconv.FormatUint(entry.Cursor, 10); cursor == "0" {
+		if cursor = next; cursor == "0" {
 			return true
 		}
 	}
+}
+
+// page reads an answer of SCAN.
+func page(msg wire.Reply) (keys []string, next string, err error) {
+	a, err := msg.ToArray()
+	if err != nil || len(a) != 2 {
+		return nil, "", fmt.Errorf("redis: an unknown answer to SCAN: %w", err)
+	}
+	keys, err = a[1].AsStrSlice()
+	next, err2 := a[0].ToString()
+	return keys, next, errors.Join(err, err2)
 }
 
 // escape quotes what SCAN's patterns give a meaning to.

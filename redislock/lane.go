@@ -3,13 +3,11 @@ package redislock
 import (
 	"context"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
 
 // lane is one connection, and a goroutine that serves it when there is more to do than one caller does by itself.
@@ -19,39 +17,23 @@ type lane struct {
 	busy  bool          // under lanes.mu
 	since time.Time     // under lanes.mu: when it began with what it does
 
+	// Of whoever keeps it busy.
+	cmds []wire.Command
+	out  []wire.Result
+	args []string // what the commands of several requests are made of
+
 	mu   sync.Mutex
-	conn *dedicated // nil: not connected
-}
-
-// dedicated is a connection for one use.
-type dedicated struct {
-	rueidis.DedicatedClient
-	raw net.Conn // nil: not known, since the client is somebody else's
-}
-
-// cut closes the connection, whatever the server does. Without raw, rueidis waits up to a second for a silent server.
-func (d *dedicated) cut() {
-	if d.raw != nil {
-		d.raw.Close()
-	}
-	d.Close()
-}
-
-func dedicate(client rueidis.Client) func() dedicated {
-	return func() dedicated {
-		conn, _ := client.Dedicate()
-		return dedicated{conn, nil}
-	}
+	conn wire.Conn // nil: not connected
 }
 
 // inline sends one request in the goroutine of its caller, who would otherwise pay for two changes of goroutine. When ctx
 // ends meanwhile, the connection is cut.
-func (ln *lane) inline(ctx context.Context, until time.Time, r request) (rueidis.RedisMessage, error) {
+func (ln *lane) inline(ctx context.Context, until time.Time, r request) (wire.Reply, error) {
 	defer ln.l.wg.Done()
 	defer ln.free()
 	conn, err := ln.connect()
 	if err != nil {
-		return rueidis.RedisMessage{}, fmt.Errorf("redis: cannot connect: %w: %w", driver.ErrNotDone, err)
+		return wire.Reply{}, fmt.Errorf("redis: cannot connect: %w: %w", driver.ErrNotDone, err)
 	}
 	if ctx.Done() != nil {
 		cut := make(chan struct{})
@@ -82,7 +64,7 @@ func (ln *lane) send(batch []*call) {
 	conn, err := ln.connect()
 	if err != nil {
 		for _, c := range batch {
-			c.finish(rueidis.RedisMessage{}, fmt.Errorf("redis: cannot connect: %w: %w", driver.ErrNotDone, err))
+			c.finish(wire.Reply{}, fmt.Errorf("redis: cannot connect: %w: %w", driver.ErrNotDone, err))
 		}
 		return
 	}
@@ -103,22 +85,21 @@ func (ln *lane) send(batch []*call) {
 }
 
 // connect answers the lane's connection, made and tried if there is none.
-func (ln *lane) connect() (rueidis.CoreClient, error) {
+func (ln *lane) connect() (wire.Conn, error) {
 	ln.mu.Lock()
 	conn := ln.conn
 	ln.mu.Unlock()
 	if conn != nil {
 		return conn, nil
 	}
-	d := ln.l.dedicate()
-	if err := d.Do(bound{context.Background(), time.Now().Add(maxLimit)}, d.B().Ping().Build()).NonRedisError(); err != nil {
-		d.cut()
+	conn, err := ln.l.redis.Connect(time.Now().Add(maxLimit))
+	if err != nil {
 		return nil, err
 	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.conn = &d
-	return ln.conn, nil
+	ln.conn = conn
+	return conn, nil
 }
 
 func (ln *lane) connected() bool {
@@ -135,28 +116,6 @@ func (ln *lane) drop() {
 	ln.conn = nil
 	ln.mu.Unlock()
 	if conn != nil {
-		ln.l.wg.Go(conn.cut)
+		ln.l.wg.Go(conn.Close)
 	}
-}
-
-// bound is a context with a deadline that costs no timer unless somebody waits for it. rueidis does so only when its
-// connection is not on the synchronous path.
-type bound struct {
-	context.Context
-	at time.Time
-}
-
-func (b bound) Deadline() (time.Time, bool) { return b.at, true }
-
-func (b bound) Err() error {
-	if time.Now().Before(b.at) {
-		return nil
-	}
-	return context.DeadlineExceeded
-}
-
-func (b bound) Done() <-chan struct{} {
-	done := make(chan struct{})
-	time.AfterFunc(time.Until(b.at), func() { close(done) })
-	return done
 }

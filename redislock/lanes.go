@@ -8,20 +8,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
 
 // lanes sends the requests of a driver to the server. Whatever is pending when a lane gets free is sent as one pipeline
 // (natural batching), without a timer: alone, a request is sent at once; under load, pipelines grow by themselves.
 //
-// Each lane has a connection of its own and is alone on it, so that rueidis serves it on its synchronous path. A second
+// Over rueidis each lane has a connection of its own and is alone on it, so that it is served on the synchronous path. A second
 // lane lets the server work while the first one hands out answers.
 type lanes struct {
-	dedicate func() dedicated
-	client   rueidis.Client
-	cluster  bool // no lanes: rueidis finds the node
+	redis    wire.Client
+	dedicate func() dedicated // nil: not rueidis
+	cluster  bool             // no lanes: the client finds the node
 	life     context.Context
 	end      func()
 	closing  chan struct{}
@@ -54,8 +53,8 @@ var calls = sync.Pool{New: func() any {
 	return &call{done: make(chan struct{}, 1), timer: t}
 }}
 
-func newLanes(client rueidis.Client, dedicate func() dedicated) *lanes {
-	l := &lanes{client: client, dedicate: dedicate, cluster: client.Mode() == rueidis.ClientModeCluster, closing: make(chan struct{})}
+func newLanes(client wire.Client) *lanes {
+	l := &lanes{redis: client, cluster: client.Cluster(), closing: make(chan struct{})}
 	l.life, l.end = context.WithCancel(context.Background())
 	for i := range l.lanes {
 		l.lanes[i] = &lane{l: l}
@@ -65,9 +64,9 @@ func newLanes(client rueidis.Client, dedicate func() dedicated) *lanes {
 
 // run sends a request and waits for its answer, for limit at most. An error that matches driver.ErrNotDone says that the
 // server did not get the request, or refused it; any other one leaves that open.
-func (l *lanes) run(ctx context.Context, limit time.Duration, r request) (rueidis.RedisMessage, error) {
+func (l *lanes) run(ctx context.Context, limit time.Duration, r request) (wire.Reply, error) {
 	if ctx.Err() != nil {
-		return rueidis.RedisMessage{}, notSent(context.Cause(ctx))
+		return wire.Reply{}, notSent(context.Cause(ctx))
 	}
 	if l.cluster {
 		return l.route(ctx, min(limit, maxLimit), r)
@@ -76,14 +75,14 @@ func (l *lanes) run(ctx context.Context, limit time.Duration, r request) (rueidi
 	if d, ok := ctx.Deadline(); ok && d.Before(until) {
 		until = d
 	}
-	if ln := l.alone(); ln != nil {
+	if ln := l.alone(ctx); ln != nil {
 		return ln.inline(ctx, until, r)
 	}
 	c := calls.Get().(*call)
 	c.request, c.until = r, until
 	c.timer.Reset(limit)
 	if !l.put(c) {
-		return rueidis.RedisMessage{}, errClosed
+		return wire.Reply{}, errClosed
 	}
 	var why error
 	select {
@@ -103,13 +102,13 @@ func (l *lanes) run(ctx context.Context, limit time.Duration, r request) (rueidi
 	c.timer.Stop()
 	switch before := c.state.Swap(left); {
 	case before == queued && why == driver.ErrClosed:
-		return rueidis.RedisMessage{}, errClosed
+		return wire.Reply{}, errClosed
 	case before == queued:
-		return rueidis.RedisMessage{}, notSent(why)
+		return wire.Reply{}, notSent(why)
 	case why == driver.ErrClosed:
-		return rueidis.RedisMessage{}, errCut
+		return wire.Reply{}, errCut
 	}
-	return rueidis.RedisMessage{}, fmt.Errorf("redis: %w", why)
+	return wire.Reply{}, fmt.Errorf("redis: %w", why)
 }
 
 func notSent(why error) error {
@@ -175,9 +174,13 @@ func (ln *lane) start() {
 	ln.kick <- struct{}{}
 }
 
-// alone answers the first lane, now busy for its caller, if nothing else goes on and it is connected.
-func (l *lanes) alone() *lane {
+// alone answers the first lane, now busy for its caller, if nothing else goes on, it is connected, and ctx can end what
+// goes on there.
+func (l *lanes) alone(ctx context.Context) *lane {
 	ln := l.lanes[0]
+	if ctx.Done() != nil && !l.redis.Cuts() {
+		return nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed || ln.busy || len(l.pending) > 0 || !ln.connected() {

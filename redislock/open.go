@@ -31,8 +31,20 @@ import (
 //
 // Open asks the server who it is, and fails for one that does not answer, wants another password, is older than Redis 6.2,
 // is a read-only replica, or something else than the URL's scheme says. ctx bounds Open only. No error shows a password.
+//
+// Each URL may have the parameter layout=redisson, which Open takes, or layout=string, which [OpenPlain] does.
 func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
-	co, err := parse(rawURL)
+	return openLayout(ctx, rawURL, layoutRedisson, opts)
+}
+
+// The layouts, as a URL's parameter names them.
+const (
+	layoutRedisson = "redisson"
+	layoutString   = "string"
+)
+
+func openLayout(ctx context.Context, rawURL, layout string, opts *Options) (*Driver, error) {
+	co, err := parse(rawURL, layout)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +76,7 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 	if co.ForceSingleClient { // others dial by themselves too, so that the last one dialed may be somebody else's
 		own = func() dedicated { return o.dedicate(client) }
 	}
-	d := newDriver(client, own, opts)
+	d := overRueidis(client, own, opts)
 	d.own, d.stop = true, end
 	if d.bad != nil {
 		d.Close()
@@ -177,8 +189,8 @@ func (o *opening) over() {
 	o.stops = nil
 }
 
-// parse reads a URL. Its errors do not repeat it.
-func parse(raw string) (rueidis.ClientOption, error) {
+// parse reads a URL of that layout. Its errors do not repeat it.
+func parse(raw, layout string) (rueidis.ClientOption, error) {
 	co := rueidis.ClientOption{
 		// A connection that is silent for this long is given up.
 		ConnWriteTimeout: 2 * maxLimit,
@@ -269,6 +281,17 @@ func parse(raw string) (rueidis.ClientOption, error) {
 		}
 	default:
 		return co, invalid("redislock cannot open a URL of scheme %q; it knows redis, rediss, unix, redis+unix, redis+sentinel, redis+cluster, and the last two with rediss", u.Scheme)
+	}
+	if want, there := query["layout"]; there {
+		switch query.Del("layout"); {
+		case len(want) == 1 && want[0] == layout:
+		case len(want) == 1 && want[0] == layoutString:
+			return co, invalid("the URL says layout=string, which is opened by OpenPlain; Open keeps locks in the layout of Redisson")
+		case len(want) == 1 && want[0] == layoutRedisson:
+			return co, invalid("the URL says layout=redisson, which is opened by Open; OpenPlain keeps locks as plain strings")
+		default:
+			return co, invalid("the layout in the URL should be redisson or string")
+		}
 	}
 	if len(query) > 0 || u.Fragment != "" {
 		return co, invalid("the URL has parameters that redislock does not know")

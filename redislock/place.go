@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
 
 // place is one contender.
@@ -201,7 +200,7 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 	before := p.open
 	p.open = true
 	sent := driver.Now()
-	var msg rueidis.RedisMessage
+	var msg wire.Reply
 	var err error
 	if confirm {
 		msg, err = p.confirmed(ctx, req)
@@ -269,7 +268,7 @@ func (p *place) request(span int) request {
 	}
 }
 
-func (p *place) granted(msg rueidis.RedisMessage, sent driver.Instant, span int) (driver.Grant, *held, error) {
+func (p *place) granted(msg wire.Reply, sent driver.Instant, span int) (driver.Grant, *held, error) {
 	p.open = true
 	text, err := msg.ToString()
 	if err != nil {
@@ -283,7 +282,7 @@ func (p *place) granted(msg rueidis.RedisMessage, sent driver.Instant, span int)
 }
 
 // answer translates an answer other than a grant.
-func (p *place) answer(msg rueidis.RedisMessage, sent driver.Instant) (driver.Grant, *held, error) {
+func (p *place) answer(msg wire.Reply, sent driver.Instant) (driver.Grant, *held, error) {
 	a, err := msg.ToArray()
 	if err != nil || len(a) == 0 {
 		return driver.Grant{}, nil, fmt.Errorf("redis: an empty answer: %w", err)
@@ -361,7 +360,7 @@ func (p *place) Leave(ctx context.Context) error {
 	if p.open {
 		e.refuse = p.r.TTL + late
 	}
-	if _, err := p.d.end(ctx, e); err != nil {
+	if _, err := p.d.finish(ctx, e); err != nil {
 		return err
 	}
 	p.over, p.inLine, p.open = true, false, false

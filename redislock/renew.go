@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
 
 // together is how many holds one script renews. It keeps the server busy for about a fifth of a millisecond.
@@ -82,10 +81,10 @@ func (d *Driver) renew(ctx context.Context, hs []driver.Hold, errs []error) {
 	if len(asked) == 0 {
 		return
 	}
-	var msg rueidis.RedisMessage
+	var msg wire.Reply
 	var err error
 	if req := (request{script: renewScript, keys: keys, args: args}); d.opts.Replicas > 0 {
-		msg, err = d.lanes.confirm(ctx, max(limit, minLimit), req, d.opts.Replicas, func(m rueidis.RedisMessage) bool {
+		msg, err = d.lanes.confirm(ctx, max(limit, minLimit), req, d.opts.Replicas, func(m wire.Reply) bool {
 			answer, _ := m.ToString()
 			return strings.Contains(answer, "1")
 		})

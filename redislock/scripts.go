@@ -5,6 +5,8 @@ import (
 	"embed"
 	"encoding/hex"
 	"regexp"
+
+	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
 
 //go:embed lua/*.lua
@@ -50,6 +52,14 @@ func load(name string) *script {
 func newScript(name, body string) *script {
 	sum := sha1.Sum([]byte(body))
 	return &script{name: name, body: body, sha: hex.EncodeToString(sum[:])}
+}
+
+// command makes the command, with the whole script if the server did not know it by its hash.
+func (s *script) command(whole bool, keys, args []string) wire.Command {
+	if whole {
+		return wire.Command{Name: "EVAL", Script: s.body, Keys: keys, Args: args}
+	}
+	return wire.Command{Name: "EVALSHA", Script: s.sha, Keys: keys, Args: args}
 }
 
 func file(name string) string {

@@ -1,36 +1,12 @@
 package redislock
 
-import "time"
-
-// followEvery is how soon a driver over Sentinels notices that its client has turned to another primary.
-const followEvery = 100 * time.Millisecond
-
 // follow drops all connections to a primary when the client of Sentinels turns to another one: the old one may still
 // answer, and what it confirms is worth nothing any more.
 func (d *Driver) follow() {
-	tick := time.NewTicker(followEvery)
-	defer tick.Stop()
-	at := d.primary()
-	for {
-		select {
-		case <-tick.C:
-		case <-d.done:
-			return
-		}
-		if now := d.primary(); now != at {
-			at = now
-			d.lanes.renew()
-			d.ear.renew()
-		}
-	}
-}
-
-// primary is the address of the primary that the client knows.
-func (d *Driver) primary() string {
-	for addr := range d.client.Nodes() {
-		return addr
-	}
-	return ""
+	d.redis.Follow(d.life, func() {
+		d.lanes.renew()
+		d.ear.renew()
+	})
 }
 
 // renew drops the connections of all lanes. Who waits for an answer does not get to know it.
@@ -46,6 +22,6 @@ func (e *ear) renew() {
 	conn := e.conn
 	e.mu.Unlock()
 	if conn != nil {
-		conn.cut()
+		conn.Close()
 	}
 }

@@ -2,11 +2,12 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
 
 // Clients of another make publish in a cluster by plain or by sharded messages. Plain ones come to the ear's one connection,
@@ -15,7 +16,7 @@ import (
 
 // shard begins the sharded subscription of s, if it needs one. e.mu is held.
 func (e *ear) shard(s *sub) {
-	if e.cluster == nil || !foreign(s.channel) || e.closed {
+	if !e.redis.Cluster() || !foreign(s.channel) || e.closed {
 		return
 	}
 	life, end := context.WithCancel(e.life)
@@ -37,28 +38,20 @@ func (e *ear) hearShard(life context.Context, s *sub) {
 		}
 	}
 	var again atomic.Bool
-	hook := rueidis.WithOnSubscriptionHook(life, func(c rueidis.PubSubSubscription) {
-		if c.Kind == "ssubscribe" {
-			on()
-			if again.Swap(true) { // what was published meanwhile is lost
-				e.message(rueidis.PubSubMessage{Channel: s.channel})
-			}
+	l := wire.Listener{Message: e.message, On: func(channel string) {
+		on()
+		if again.Swap(true) { // what was published meanwhile is lost
+			e.message(channel, "")
 		}
-	})
-	hook = rueidis.WithOnReceiveReturnHook(hook, func(err error, c rueidis.CommandClient) error {
-		if life.Err() != nil {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			c.Do(ctx, c.B().Sunsubscribe().Channel(s.channel).Build()) // or else the connection has gone
-		}
-		return err
-	})
+	}}
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		began := time.Now()
-		err := e.cluster.Receive(hook, e.cluster.B().Ssubscribe().Channel(s.channel).Build(), e.message)
-		if refusal, ok := rueidis.IsRedisErr(err); ok && !refusal.IsClusterDown() && !refusal.IsTryAgain() {
-			_, moved := refusal.IsMoved()
-			if _, ask := refusal.IsAsk(); !moved && !ask {
+		err := e.redis.ListenShard(life, s.channel, l)
+		var refusal wire.Refusal
+		if errors.As(err, &refusal) {
+			switch code(string(refusal)) {
+			case "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK":
+			default:
 				on() // Redis 6 has no sharded messages, nor have those who would send them
 				return
 			}
