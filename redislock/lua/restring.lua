@@ -1,7 +1,10 @@
--- Renews a lock that is one plain string key, if it has this value.
--- KEYS 1 lock
--- ARGV 1 value, 2 ttl
--- Replies 1 if it was there, else 0.
-if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-return 1
+-- Renews locks that are one plain string key each, if they have these values. What is not there is not made again.
+-- KEYS locks; ARGV for each 1 value, 2 ttl
+-- Replies "1" for each that was there, else "0", one after the other.
+local out = {}
+for i, lock in ipairs(KEYS) do
+  local ttl = ARGV[2 * i]
+  out[i] = redis.pcall('GET', lock) == ARGV[2 * i - 1] and '1' or '0'
+  if out[i] == '1' and redis.call('PTTL', lock) < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
+end
+return table.concat(out)

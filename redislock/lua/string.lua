@@ -1,13 +1,18 @@
 -- Takes a lock that is one plain string key, as many other clients do.
--- KEYS 1 lock, 2 tombstone of this request
--- ARGV 1 value, 2 ttl
--- Replies 1, {"gone"}, {"type", type}, or {"held", pttl}.
-if redis.call('EXISTS', KEYS[2]) == 1 then return {'gone'} end
-if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
-local kind = redis.call('TYPE', KEYS[1]).ok
+-- KEYS 1 lock, 2 tombstone of this request, 3 token (fenced only)
+-- ARGV 1 value, 2 ttl, 3 span
+-- Replies the first token ("0" if not fenced), or {"again", token}, {"held", pttl}, {"type", type}, {"gone", ""}.
+local lock, token, counter, time = KEYS[1], KEYS[3], nil, nil
+--@ token
+if token then time = redis.call('TIME') end
+local function number(span) return token and reserve(span) or '0' end
+
+if redis.call('EXISTS', KEYS[2]) == 1 then return {'gone', ''} end
+if redis.call('SET', lock, ARGV[1], 'NX', 'PX', ARGV[2]) then return number(tonumber(ARGV[3])) end
+local kind = redis.call('TYPE', lock).ok
 if kind ~= 'string' then return {'type', kind} end
-if redis.call('GET', KEYS[1]) == ARGV[1] then
-  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-  return 1
-end
-return {'held', redis.call('PTTL', KEYS[1])}
+if redis.call('GET', lock) ~= ARGV[1] then return {'held', redis.call('PTTL', lock)} end
+if redis.call('PTTL', lock) < tonumber(ARGV[2]) then redis.call('PEXPIRE', lock, ARGV[2]) end
+local _, first = nil, nil
+if token then _, _, first = recorded() end
+return {'again', first or number(1)}

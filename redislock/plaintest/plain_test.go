@@ -3,21 +3,23 @@ package plaintest
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/pawl-lock/pawl"
+	"github.com/pawl-lock/pawl/clienttest"
 	"github.com/pawl-lock/pawl/driver"
 	"github.com/pawl-lock/pawl/drivertest"
 	"github.com/pawl-lock/pawl/redislock"
 	"github.com/pawl-lock/pawl/redislock/redistest"
 )
 
-func open(t testing.TB, s *redistest.Server, opts *redislock.PlainOptions) *redislock.Plain {
+func open(t testing.TB, url string, opts *redislock.PlainOptions) *redislock.Plain {
 	t.Helper()
-	p, err := redislock.OpenPlain(t.Context(), s.URL, opts)
+	p, err := redislock.OpenPlain(t.Context(), url, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,14 +27,16 @@ func open(t testing.TB, s *redistest.Server, opts *redislock.PlainOptions) *redi
 	return p
 }
 
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
+// untold is a Plain without tokens, which cannot raise any.
+type untold struct{ *redislock.Plain }
+
+func (untold) Raise() {}
+
+func conform(t *testing.T, s *redistest.Server, open func(t testing.TB) driver.Driver) {
 	drivertest.Run(t, drivertest.Harness{
-		Open:   func(t testing.TB) driver.Driver { return open(t, s, nil) },
+		Open:   open,
 		Kinds:  []driver.Kind{driver.Exclusive},
 		MinTTL: time.Second,
-		Polls:  true,
 		Stall: func(testing.TB) func() {
 			s.Stop()
 			return s.Cont
@@ -41,11 +45,74 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	conform(t, s, func(t testing.TB) driver.Driver { return untold{open(t, s.URL, nil)} })
+}
+
+func TestConformanceFenced(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	conform(t, s, func(t testing.TB) driver.Driver {
+		return open(t, s.URL+"?layout=string", &redislock.PlainOptions{Fenced: true})
+	})
+}
+
+// blind makes a user whom the server does not tell of changes, and answers a URL for it.
+func blind(s *redistest.Server) string {
+	s.Do("ACL", "SETUSER", "blind", "on", ">sesame", "~*", "&*", "+@all", "-client|tracking")
+	return "redis://blind:sesame@" + s.Addr
+}
+
+func TestConformancePolling(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	url := blind(s)
+	conform(t, s, func(t testing.TB) driver.Driver { return untold{open(t, url, nil)} })
+}
+
+// Over a client of the caller's that speaks RESP2, in which a server cannot tell.
+func TestConformanceOverRESP2(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	conform(t, s, func(t testing.TB) driver.Driver {
+		c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, ForceSingleClient: true, DisableCache: true,
+			DisableRetry: true, AlwaysRESP2: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := redislock.NewPlain(c, nil)
+		t.Cleanup(func() {
+			p.Close()
+			c.Close()
+		})
+		return untold{p}
+	})
+}
+
+func TestClient(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	clienttest.Run(t, clienttest.Harness{
+		Open:  func(t testing.TB) driver.Driver { return open(t, s.URL, &redislock.PlainOptions{Fenced: true}) },
+		Kinds: []driver.Kind{driver.Exclusive},
+		Freeze: func(testing.TB) func() {
+			s.Stop()
+			return s.Cont
+		},
+		Kill: func(testing.TB) func() {
+			s.Kill()
+			return sync.OnceFunc(s.Restart)
+		},
+	})
+}
+
 // Spring's waiters sleep until they are told the key, on one channel or another.
 func TestSpringIsTold(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	locks := pawl.New(open(t, s, &redislock.PlainOptions{SpringRegistry: "registry"}))
+	locks := pawl.New(open(t, s.URL, &redislock.PlainOptions{SpringRegistry: "registry"}))
 	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, ForceSingleClient: true, DisableCache: true})
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +146,7 @@ func TestSpringIsTold(t *testing.T) {
 func TestForeignClient(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	locks := pawl.New(open(t, s, &redislock.PlainOptions{Prefix: "mutex:"})).With(pawl.Options{TTL: 3 * time.Second})
+	locks := pawl.New(open(t, s.URL, &redislock.PlainOptions{Prefix: "mutex:"})).With(pawl.Options{TTL: 3 * time.Second})
 	const compareAndDelete = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 
 	lease, err := locks.Mutex("orders").Lock(t.Context())
@@ -138,4 +205,24 @@ func TestForeignClient(t *testing.T) {
 	if _, err := locks.Mutex("hash").TryLock(t.Context()); err == nil {
 		t.Error("a hash is no lock of this layout")
 	}
+}
+
+// connect is a client that knows nothing of pawl.
+func connect(t testing.TB, s *redistest.Server) rueidis.Client {
+	t.Helper()
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, ForceSingleClient: true, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func do(t testing.TB, c rueidis.Client, args ...string) rueidis.RedisMessage {
+	t.Helper()
+	msg, err := c.Do(t.Context(), c.B().Arbitrary(args...).Build()).ToMessage()
+	if err != nil && !rueidis.IsRedisNil(err) {
+		t.Fatalf("%q: %v", args, err)
+	}
+	return msg
 }
