@@ -24,6 +24,9 @@ type Multi struct {
 // with anybody else who does. Against those who take them in another order, All waits without limit only while it holds
 // nothing: when a further lock does not come soon, it gives back what it has, waits for that one alone, and begins anew
 // unless the others are free.
+//
+// Mutexes of one client that are all free are taken in one request where the store can do that: memlock, and Redis if one
+// node has all the names (in a cluster, names with the same part in braces).
 func All(locks ...Locker) *Multi { return &Multi{slices.Clone(locks)} }
 
 // Leases are the leases of a Multi, in the order in which All named the locks. Each has its own Token. A name that was
@@ -212,6 +215,11 @@ func (m *Multi) acquire(ctx context.Context, try bool) (Leases, error) {
 		ctx, stop = context.WithTimeout(ctx, wait)
 		defer stop()
 	}
+	if got, err := p.together(ctx, try); err != nil {
+		return nil, err
+	} else if got != nil {
+		return p.spread(got)
+	}
 	got := make(Leases, len(p.locks))
 	order := make([]int, len(p.locks))
 	for i := range order {
@@ -233,15 +241,7 @@ func (m *Multi) acquire(ctx context.Context, try bool) (Leases, error) {
 			}
 		}
 		if failed < 0 {
-			if err := lateErr(got); err != nil { // the first may have run out while we waited for the last
-				got.Unlock()
-				return nil, err
-			}
-			leases := make(Leases, len(p.which))
-			for i, n := range p.which {
-				leases[i] = got[n]
-			}
-			return leases, nil
+			return p.spread(got)
 		}
 		for n, l := range slices.Backward(got) {
 			if l != nil {
@@ -262,9 +262,15 @@ func (m *Multi) acquire(ctx context.Context, try bool) (Leases, error) {
 	}
 }
 
-func lateErr(ls Leases) error {
-	if err := ls.Err(); err != nil {
-		return fmt.Errorf("pawl: lost while the other locks were taken: %w", err)
+// spread answers the leases in the order in which the locks were given.
+func (p *plan) spread(got Leases) (Leases, error) {
+	if err := got.Err(); err != nil { // the first may have run out while we waited for the last
+		got.Unlock()
+		return nil, fmt.Errorf("pawl: lost while the other locks were taken: %w", err)
 	}
-	return nil
+	leases := make(Leases, len(p.which))
+	for i, n := range p.which {
+		leases[i] = got[n]
+	}
+	return leases, nil
 }

@@ -234,6 +234,20 @@ func (p *wirePlace) Try(ctx context.Context, span int) (g driver.Grant, err erro
 	return g, err
 }
 
+// TryAll joins if the inner driver does; a driver that does not is one to which no names can be had in one step.
+func (w *wire) TryAll(ctx context.Context, ps []driver.Place) (gs []driver.Grant, err error) {
+	j, ok := w.inner.(driver.Joiner)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	inner := make([]driver.Place, len(ps))
+	for i, p := range ps {
+		inner[i] = p.(*wirePlace).Place
+	}
+	err = w.pass(func() error { gs, err = j.TryAll(ctx, inner); return err })
+	return gs, err
+}
+
 func (p *wirePlace) Leave(ctx context.Context) error {
 	return p.w.pass(func() error { return p.Place.Leave(ctx) })
 }

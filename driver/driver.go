@@ -193,6 +193,16 @@ type Raiser interface {
 	Raise(ctx context.Context, h Hold, token int64) error
 }
 
+// Joiner is optional: several names in one atomic step.
+type Joiner interface {
+	// TryAll makes one attempt to get the holds of all places, with one token each, or none of them, and answers their grants
+	// in the same order. The places are this driver's, of kind Exclusive and without Wait, for different names, and no Try
+	// was made of them before. A *HeldError says with By.Name which name was in the way. errors.ErrUnsupported says that
+	// these names cannot be had in one step: nothing was asked, and each place may be tried alone. After an unknown outcome
+	// the client calls Leave of each place.
+	TryAll(ctx context.Context, ps []Place) ([]Grant, error)
+}
+
 // Named is optional: which store this is.
 type Named interface {
 	// Store names the store and the namespace in it, the same in every process that uses them and without secrets, such as

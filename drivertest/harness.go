@@ -150,6 +150,7 @@ const (
 	watches
 	attaches
 	raises
+	joins
 	notifies
 	polls
 	writerFirst
@@ -172,6 +173,9 @@ func powersOf(d driver.Driver) (p powers) {
 	}
 	if _, ok := d.(driver.Raiser); ok {
 		p |= raises
+	}
+	if _, ok := d.(driver.Joiner); ok {
+		p |= joins
 	}
 	return p
 }

@@ -44,6 +44,7 @@ func Rules() []Rule {
 		{"leader", leaderRules},
 		{"attach", attachRules},
 		{"raise", raiseRules},
+		{"join", joinRules},
 		{"close", closeRules},
 		{"secrets", secretRules},
 	} {

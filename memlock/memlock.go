@@ -55,6 +55,7 @@ var (
 	_ driver.Watcher    = (*Driver)(nil)
 	_ driver.Attacher   = (*Driver)(nil)
 	_ driver.Raiser     = (*Driver)(nil)
+	_ driver.Joiner     = (*Driver)(nil)
 	_ driver.Incarnated = (*Driver)(nil)
 )
 
@@ -99,7 +100,7 @@ func (d *Driver) Break(err error) {
 	d.broken = err
 }
 
-// Calls says how often a method of d or of its places was called: "Enter", "Try", "Leave", "Renew", "Release", "Attach",
+// Calls says how often a method of d or of its places was called: "Enter", "Try", "TryAll", "Leave", "Renew", "Release", "Attach",
 // "Raise", "Inspect", "List", "Watch", "Incarnation", "Close". Calls that failed count.
 func (d *Driver) Calls(method string) int {
 	d.s.mu.Lock()

@@ -70,6 +70,45 @@ func (p *place) try(ctx context.Context, span int, n *news) (driver.Grant, error
 	if err := p.d.begin(ctx, "Try"); err != nil {
 		return driver.Grant{}, err
 	}
+	return p.ask(span, n)
+}
+
+// TryAll gets the holds of all places or none, in one step under the store's mutex.
+func (d *Driver) TryAll(ctx context.Context, ps []driver.Place) (gs []driver.Grant, err error) {
+	d.s.change(func(n *news) {
+		if err = d.begin(ctx, "TryAll"); err != nil {
+			return
+		}
+		now := driver.Now()
+		for _, x := range ps {
+			p, ok := x.(*place)
+			if !ok { // somebody wraps this driver, and does not unwrap its places
+				err = fmt.Errorf("memlock: the place is another driver's (%T): %w", x, errors.ErrUnsupported)
+				return
+			}
+			if r := d.s.find(p.r.Name, now, n); r != nil && r.family == driver.Exclusive && !p.left && !r.mayEnter(p) {
+				held := r.refusal(p, now)
+				held.By.Name = p.r.Name
+				err = held
+				return
+			}
+		}
+		for i, x := range ps {
+			g, e := x.(*place).ask(1, n)
+			if e != nil {
+				for _, x := range ps[:i] {
+					x.(*place).undo(now, n)
+				}
+				gs, err = nil, e
+				return
+			}
+			gs = append(gs, g)
+		}
+	})
+	return gs, err
+}
+
+func (p *place) ask(span int, n *news) (driver.Grant, error) {
 	switch {
 	case p.left:
 		return driver.Grant{}, fmt.Errorf("memlock: the place was left: %w", driver.ErrNotDone)
@@ -136,18 +175,22 @@ func (p *place) Leave(ctx context.Context) (err error) {
 			return
 		}
 		p.left = true
-		now := driver.Now()
-		r := p.d.s.find(p.r.Name, now, n)
-		if h := r.hold(driver.Hold{ID: p.r.ID}); h != nil {
-			r.end(h, driver.End{}, now)
-		} else if !p.inLine {
-			return
-		}
-		r.leaveLine(p)
-		r.settle(now, n)
+		p.undo(driver.Now(), n)
 	})
 	if err == nil {
 		p.ears.stop()
 	}
 	return err
+}
+
+// undo ends whatever the place has.
+func (p *place) undo(now driver.Instant, n *news) {
+	r := p.d.s.find(p.r.Name, now, n)
+	if h := r.hold(driver.Hold{ID: p.r.ID}); h != nil {
+		r.end(h, driver.End{}, now)
+	} else if !p.inLine {
+		return
+	}
+	r.leaveLine(p)
+	r.settle(now, n)
 }

@@ -318,6 +318,43 @@ func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 	return g, err
 }
 
+func (w *wire) TryAll(ctx context.Context, ps []driver.Place) ([]driver.Grant, error) {
+	inner := make([]driver.Place, len(ps))
+	for i, x := range ps {
+		p := x.(*place)
+		p.begin("Try")
+		inner[i] = p.p
+		w.ledger.logf("%s try %s %s %q with %d others", w.name, p.r.ID, p.r.Kind, p.r.Name, len(ps)-1)
+	}
+	sent := driver.Now()
+	gs, err := send(w, ctx, ps[0].(*place).r.TTL, "Try", func(ctx context.Context) ([]driver.Grant, error) {
+		w.ledger.store.Lock()
+		defer w.ledger.store.Unlock()
+		gs, err := w.Driver.TryAll(ctx, inner)
+		for i, g := range gs {
+			w.ledger.granted(w, ps[i].(*place).r, g)
+		}
+		return gs, err
+	})
+	state := "unknown"
+	switch {
+	case err == nil:
+		state = "granted"
+	case isAny(err, driver.ErrHeld, driver.ErrNotDone, driver.ErrMismatch, driver.ErrInvalid):
+		state = ""
+	}
+	for i, x := range ps {
+		p := x.(*place)
+		if err == nil {
+			gs[i].Sent = sent
+		}
+		w.ledger.logf("%s try %s together: %v", w.name, p.r.ID, err)
+		w.ledger.tried(p, state)
+		p.end(state)
+	}
+	return gs, err
+}
+
 func (p *place) Leave(ctx context.Context) error {
 	p.begin("Leave")
 	p.w.ledger.leaving(p)

@@ -29,7 +29,7 @@ func Mutants() []Mutant {
 	for _, area := range [][]Mutant{
 		exclusionMutants, tokenMutants, renewalMutants, releaseMutants, waitingMutants, cancellationMutants, unknownMutants,
 		readWriteMutants, fairMutants, semaphoreMutants, nameMutants, inspectMutants, onceMutants, leaderMutants, attachMutants,
-		raiseMutants, closeMutants, secretMutants,
+		raiseMutants, joinMutants, closeMutants, secretMutants,
 	} {
 		all = append(all, area...)
 	}

@@ -2,6 +2,7 @@ package broken
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -365,6 +366,111 @@ var raiseMutants = []Mutant{
 			}}
 		},
 	},
+}
+
+var joinMutants = []Mutant{
+	{
+		Rule: "join/all", Fault: "gets the first name only",
+		hooks: func() hooks {
+			return hooks{tryAll: func(d *proxy, ctx context.Context, ps []driver.Place) ([]driver.Grant, error) {
+				gs, err := d.Driver.TryAll(ctx, ps[:1])
+				for err == nil && len(gs) < len(ps) {
+					gs = append(gs, gs[0])
+				}
+				return gs, err
+			}}
+		},
+	},
+	{
+		Rule: "join/all", Fault: "numbers every name alike",
+		hooks: func() hooks {
+			return hooks{byID: true, tryAll: func(d *proxy, ctx context.Context, ps []driver.Place) ([]driver.Grant, error) {
+				gs, err := d.Driver.TryAll(ctx, ps)
+				for i := range gs {
+					gs[i].Token = 7
+				}
+				return gs, err
+			}}
+		},
+	},
+	{
+		Rule: "join/or none", Fault: "keeps those that were free",
+		hooks: func() hooks { return hooks{tryAll: oneByOne} },
+	},
+	{
+		Rule: "join/or none", Fault: "does not say which name was in the way",
+		hooks: func() hooks {
+			return hooks{tryAll: func(d *proxy, ctx context.Context, ps []driver.Place) ([]driver.Grant, error) {
+				gs, err := d.Driver.TryAll(ctx, ps)
+				if errors.Is(err, driver.ErrHeld) {
+					err = &driver.HeldError{}
+				}
+				return gs, err
+			}}
+		},
+	},
+	{
+		Rule: "join/in one step", Fault: "takes from others what it lacks",
+		hooks: func() hooks {
+			return hooks{tryAll: func(d *proxy, ctx context.Context, ps []driver.Place) ([]driver.Grant, error) {
+				for {
+					gs, err := d.Driver.TryAll(ctx, ps)
+					held, ok := errors.AsType[*driver.HeldError](err)
+					if !ok {
+						return gs, err
+					}
+					d.evict(held.By.Name)
+				}
+			}}
+		},
+	},
+	{
+		Rule: "join/in one step", Fault: "waits for the next name while it keeps the one before",
+		hooks: func() hooks {
+			return hooks{tryAll: func(d *proxy, ctx context.Context, ps []driver.Place) ([]driver.Grant, error) {
+				for {
+					if gs, err := oneByOne(d, ctx, ps); !errors.Is(err, driver.ErrHeld) {
+						return gs, err
+					}
+					select {
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					case <-time.After(time.Millisecond):
+					}
+				}
+			}}
+		},
+	},
+	{
+		Rule: "join/an unheard answer is undone", Fault: "does not know in Leave what was got together",
+		hooks: func() hooks {
+			return hooks{leave: func(p *place, ctx context.Context) error {
+				if !p.granted { // as far as Try knows
+					return nil
+				}
+				return p.Place.Leave(ctx)
+			}}
+		},
+	},
+	{
+		Rule: "join/an unanswered request is undone", Fault: "takes silence for a refusal",
+		hooks: func() hooks { return hooks{sureOfSilence: &driver.HeldError{}} },
+	},
+}
+
+// oneByOne gets what is free of what was asked for together.
+func oneByOne(d *proxy, ctx context.Context, ps []driver.Place) (gs []driver.Grant, err error) {
+	for _, p := range ps {
+		g, e := p.Try(ctx, 1)
+		if e != nil {
+			err = e
+		}
+		gs = append(gs, g)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return gs, nil
 }
 
 var attachMutants = []Mutant{

@@ -28,6 +28,7 @@ type hooks struct {
 	watch   func(d *proxy, ctx context.Context, name string) (<-chan struct{}, error)
 	attach  func(d *proxy, ctx context.Context, r driver.Request) (driver.Grant, error)
 	raise   func(d *proxy, ctx context.Context, h driver.Hold, token int64) error
+	tryAll  func(d *proxy, ctx context.Context, ps []driver.Place) ([]driver.Grant, error) // the places are memlock's
 
 	// What a call that waits for a silent store does not notice.
 	deafToContext, deafToTTL, deafToClose bool
@@ -213,6 +214,22 @@ func (d *proxy) Raise(ctx context.Context, h driver.Hold, token int64) error {
 		return d.hooks.raise(d, ctx, h, token)
 	}
 	return d.Driver.Raise(ctx, h, token)
+}
+
+func (d *proxy) TryAll(ctx context.Context, ps []driver.Place) (gs []driver.Grant, err error) {
+	inner := make([]driver.Place, len(ps))
+	for i, p := range ps {
+		inner[i] = p.(*place).Place
+	}
+	if d.hooks.tryAll != nil {
+		gs, err = d.hooks.tryAll(d, ctx, inner)
+	} else {
+		gs, err = d.Driver.TryAll(ctx, inner)
+	}
+	if silent := d.answer(ctx, ps[0].(*place).r.TTL); silent != nil {
+		return nil, silent
+	}
+	return gs, err
 }
 
 // place is one place. Calls on it do not overlap, but signals come from anywhere.

@@ -1,0 +1,133 @@
+package pawl
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pawl-lock/pawl/driver"
+)
+
+// together takes all locks in one request, if the store can do that and nobody here is in the way. When it answers neither
+// leases nor an error, nothing is held, and they are to be taken one by one.
+func (p *plan) together(ctx context.Context, try bool) (Leases, error) {
+	if len(p.locks) < 2 || ctx.Err() != nil {
+		return nil, nil
+	}
+	c := p.locks[0].c.core
+	j, ok := c.d.(driver.Joiner)
+	if !ok {
+		return nil, nil
+	}
+	for _, t := range p.locks {
+		if t.c.core != c || t.kind != driver.Exclusive || find(ctx, c, t.name) != nil {
+			return nil, nil
+		}
+	}
+	begin := driver.Now()
+	ws := c.leadAll(p.locks)
+	if ws == nil {
+		return nil, nil
+	}
+	places := make([]driver.Place, len(ws))
+	var grants []driver.Grant
+	var err error
+	entered := false
+	for i, w := range ws {
+		if places[i], err = c.d.Enter(ctx, w.con.req); err != nil {
+			break
+		}
+		w.con.place = places[i]
+	}
+	if err == nil {
+		entered = true
+		grants, err = j.TryAll(ctx, places)
+	}
+	if err == nil {
+		return c.grantedAll(ctx, ws, grants, begin)
+	}
+
+	held, isHeld := errors.AsType[*driver.HeldError](err)
+	known := !entered || isHeld || errors.Is(err, driver.ErrHeld) || sure(err)
+	c.mu.Lock()
+	for _, w := range ws {
+		w.trying = false
+		if !known {
+			c.settle(w.con)
+		}
+		w.con = nil
+		c.quitLine(w)
+	}
+	c.mu.Unlock()
+	switch {
+	case !known:
+		t := p.locks[0]
+		if ctx.Err() != nil {
+			err = wrap("lock", t.name, both(err, ctx))
+		} else {
+			err = &UnknownError{Op: "lock", Name: t.name, FreeBy: time.Now().Add(ws[0].t.c.pol.ttl), Err: err}
+		}
+	case isHeld && try:
+		e := &HeldError{Name: held.By.Name}
+		e.learn(c, held)
+		err = e
+	default: // one by one: they are waited for, or the one that is at fault says so
+		return nil, nil
+	}
+	for _, t := range p.locks {
+		if h, ok := errors.AsType[*HeldError](err); !ok || h.Name == t.name {
+			t.c.events.emit(&t.c.opts, Event{Op: Failed, Name: t.name, Took: driver.Now().Sub(begin), Err: err})
+			break
+		}
+	}
+	return nil, err
+}
+
+// leadAll makes a leader in every line, as if each were in Lock; nil if somebody is in one of them.
+func (c *core) leadAll(locks []*target) []*waiter {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	for _, t := range locks {
+		if ln := c.lines[lineOf(t)]; ln != nil && (ln.head != nil || ln.leader != nil || ln.writer != nil) {
+			return nil
+		}
+	}
+	ws := make([]*waiter, len(locks))
+	for i, t := range locks {
+		w := &waiter{t: t, ch: make(chan struct{}, 1), ln: c.line(lineOf(t)), leading: true, trying: true}
+		w.ln.push(w)
+		w.ln.leader = w
+		w.con = c.contender(w, false)
+		ws[i] = w
+	}
+	return ws
+}
+
+// grantedAll makes the leases, or gives everything back if one of them is not worth having any more.
+func (c *core) grantedAll(ctx context.Context, ws []*waiter, grants []driver.Grant, begin driver.Instant) (Leases, error) {
+	got := make(Leases, 0, len(ws))
+	var failed error
+	for i, w := range ws {
+		l, err := c.granted(ctx, w, w.con, grants[i])
+		if err != nil {
+			failed = err
+			continue
+		}
+		got = append(got, l)
+	}
+	if failed != nil {
+		for _, l := range got {
+			c.abandon(l)
+		}
+		return nil, failed
+	}
+	c.mu.Lock()
+	for _, l := range got {
+		l.acquired(driver.Now().Sub(begin))
+	}
+	c.mu.Unlock()
+	return got, nil
+}
