@@ -27,8 +27,8 @@ fmt:
 
 vet:
 	go vet work
-	GOOS=darwin go vet . ./driver ./memlock ./fence
-	GOOS=windows go vet . ./driver ./memlock ./fence
+	GOOS=darwin go vet . ./driver ./memlock ./fence ./record
+	GOOS=windows go vet . ./driver ./memlock ./fence ./record
 
 staticcheck: tools
 	@bad=0; for m in $(MODULES); do echo "staticcheck $$m"; (cd $$m && $(CURDIR)/bin/staticcheck ./...) || bad=1; done; exit $$bad
