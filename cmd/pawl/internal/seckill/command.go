@@ -3,6 +3,7 @@
 package seckill
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -57,10 +58,15 @@ database. Each strategy sells from its own fresh stock, and what it sold is coun
 afterwards. No server is needed: by default the shop and the locks live in SQLite files that are
 removed at the end.
 
+With a postgres:// or mysql:// backend, stock, orders, marks and locks are in tables of that
+database, named pawl_seckill_ID_…, with a random ID. They are dropped at the end and at Ctrl-C, and
+no other table is touched. With every other backend only the locks are there.
+
 Strategies:
 ` + strategyList() + `
 Exit code: 0 if every strategy that promises not to oversell kept its promise and the broken ones
-were seen to break; 2 if not; 64 for bad flags; 69 if the lock store cannot be used.`,
+were seen to break; 2 if not; 64 for bad flags; 69 if the lock store cannot be used, 77 if it
+refuses us; 130 or 143 after Ctrl-C or TERM; 70 for anything else.`,
 		Example: `  pawl seckill
   pawl seckill --strategy none,lock,lock+token --buyers 20000
   pawl seckill --backend redis://localhost:6379 --html sale.html`,
@@ -85,7 +91,7 @@ were seen to break; 2 if not; 64 for bad flags; 69 if the lock store cannot be u
 	f.IntVar(&o.stock, "stock", 100, "how many there are")
 	f.IntVar(&o.servers, "servers", 3, "server processes behind the balancer")
 	f.StringSliceVar(&o.strategies, "strategy", nil, "sell this way, repeated or with commas (default all)")
-	f.StringVar(&o.backend, "backend", "", "`URL` of the lock store, such as redis://host:6379 or sqlite:///path (default a fresh SQLite file)")
+	f.StringVar(&o.backend, "backend", "", "`URL` of the lock store, such as redis://host:6379, postgres://user@host/database or sqlite:///path (default a fresh SQLite file)")
 	f.Float64Var(&o.rate, "rate", 0, "buyers per second; 0: as fast as the shop lets them in")
 	f.Uint64Var(&o.seed, "seed", 1, "same seed, same buyers")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
@@ -135,9 +141,14 @@ func (o *options) run(cmd *cobra.Command) error {
 	if err := o.check(); err != nil {
 		return asExit(codeUsage, err)
 	}
-	chosen, err := choose(o.strategies)
+	chosen, left, err := o.chosen()
 	if err != nil {
 		return asExit(codeUsage, err)
+	}
+	for _, s := range left {
+		if !o.quiet {
+			fmt.Fprintf(cmd.ErrOrStderr(), "seckill: %s is left out: it cannot be shown on this kind of store\n", s.name)
+		}
 	}
 	var html *os.File
 	if o.html != "" {
@@ -173,6 +184,13 @@ func (o *options) run(cmd *cobra.Command) error {
 	if r.command, err = serverCommand(cmd.CommandPath()); err != nil {
 		return asExit(codeInternal, err)
 	}
+	if scheme, err := backend.Scheme(r.backend); err == nil && onServer(scheme) {
+		leave, err := r.openServer(ctx, cmd.ErrOrStderr())
+		if err != nil {
+			return o.ended(ctx, storeCode(err), err)
+		}
+		defer leave()
+	}
 	if slices.ContainsFunc(chosen, func(s strategy) bool { return s.store }) {
 		if err := r.tryStore(ctx); err != nil {
 			return o.ended(ctx, storeCode(err), fmt.Errorf("lock store: %w", err))
@@ -182,7 +200,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	if err != nil {
 		return o.ended(ctx, codeInternal, err)
 	}
-	if err := o.print(rep, cmd.OutOrStdout(), html, r.kind()); err != nil {
+	if err := o.print(rep, cmd.OutOrStdout(), html, r.where()); err != nil {
 		return asExit(codeInternal, err)
 	}
 	if f := rep.failures(); f != "" {
@@ -206,12 +224,12 @@ func (r *run) all(ctx context.Context, chosen []strategy, stderr io.Writer) (*re
 	line := newProgress(stderr, r.quiet)
 	defer line.clear()
 	rep := &report{Buyers: r.buyers, Stock: r.stock, Servers: r.servers}
-	if !r.own && slices.ContainsFunc(chosen, func(s strategy) bool { return s.naive }) {
+	if !r.own && r.server == nil && slices.ContainsFunc(chosen, func(s strategy) bool { return s.naive }) {
 		defer func() { // also after Ctrl-C
 			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 			defer stop()
 			if err := dropNaive(ctx, r.backend); err != nil {
-				fmt.Fprintf(stderr, "seckill: the table %s is left in the lock store: %v\n", naiveTableName, err)
+				fmt.Fprintf(stderr, "seckill: the table %s is left in the lock store: %v\n", naiveTables+"setnx", err)
 			}
 		}()
 	}
@@ -247,20 +265,23 @@ func (o *options) print(rep *report, stdout io.Writer, html *os.File, store stri
 	if o.json {
 		return rep.writeJSON(stdout)
 	}
-	fmt.Fprintf(stdout, "%d buyers, %d items, %d servers, seed %d, locks in %s\n\n", o.buyers, o.stock, o.servers, o.seed, store)
+	fmt.Fprintf(stdout, "%d buyers, %d items, %d servers, seed %d, %s\n\n", o.buyers, o.stock, o.servers, o.seed, store)
 	return rep.writeTable(stdout)
 }
 
 // kind names the lock store for people, without telling where it is.
 func (r *run) kind() string {
-	switch scheme, _ := backend.Scheme(r.backend); scheme {
-	case "sqlite":
-		return "SQLite"
-	case "redis", "rediss", "unix", "redis+unix":
-		return "Redis"
-	default:
-		return scheme
+	names := map[string]string{"sqlite": "SQLite", "redis": "Redis", "redlock": "Redlock", "postgres": "PostgreSQL", "mysql": "MySQL", "etcd": "etcd", "zk": "ZooKeeper"}
+	kind := backend.Kind(r.backend)
+	return cmp.Or(names[kind], kind)
+}
+
+// where says in which kinds of store the locks and the stock are.
+func (r *run) where() string {
+	if r.server != nil {
+		return "locks and stock in " + r.kind()
 	}
+	return "locks in " + r.kind()
 }
 
 func newID() string {

@@ -16,12 +16,12 @@ import (
 
 func newLedger(t *testing.T) *ledger {
 	t.Helper()
-	l, err := openLedger(filepath.Join(t.TempDir(), "a b%20?#.db"))
+	l, err := openLedger(place{File: filepath.Join(t.TempDir(), "a b%20?#.db")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.close() })
-	if err := l.create(t.Context(), 5, 1); err != nil {
+	if err := errors.Join(l.create(t.Context()), l.fill(t.Context(), 5, 1)); err != nil {
 		t.Fatal(err)
 	}
 	return l
@@ -49,7 +49,7 @@ func TestClaim(t *testing.T) {
 		{"ä'\"`;--", message{"k", "h:1", 1}, 0},
 		{"ä'\"`;--", message{"k", "h:1", 1}, 0},
 	} {
-		err := l.claim(ctx, marks, c.resource, c.lease)
+		err := l.claim(ctx, l.marks, c.resource, c.lease)
 		s, stale := errors.AsType[*fence.StaleError](err)
 		switch {
 		case c.seen == 0 && err != nil:
@@ -64,14 +64,14 @@ func TestClaimGoesWithItsTransaction(t *testing.T) {
 	l, ctx := newLedger(t), t.Context()
 	undo := errors.New("undo")
 	if err := l.inTx(ctx, func(tx *sql.Tx) error {
-		if err := marks.Claim(ctx, tx, "r", message{"k", "h:9", 9}); err != nil {
+		if err := l.marks.Claim(ctx, tx, "r", message{"k", "h:9", 9}); err != nil {
 			t.Errorf("got %v, want nil", err)
 		}
 		return undo
 	}); err != undo {
 		t.Fatal(err)
 	}
-	if err := l.claim(ctx, marks, "r", message{"k", "h:1", 1}); err != nil {
+	if err := l.claim(ctx, l.marks, "r", message{"k", "h:1", 1}); err != nil {
 		t.Errorf("a claim that was rolled back counts: %v", err)
 	}
 	if err := l.claim(ctx, fence.Table{Dialect: fence.SQLite, Name: "missing"}, "r", message{"k", "h:1", 1}); err == nil || errors.Is(err, fence.ErrStale) {
@@ -111,7 +111,7 @@ func TestClaimWaitsForTheTransactionBefore(t *testing.T) {
 	entered, leave, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
 		done <- l.inTx(ctx, func(tx *sql.Tx) error {
-			err := marks.Claim(ctx, tx, "r", message{"k", "h:2", 2})
+			err := l.marks.Claim(ctx, tx, "r", message{"k", "h:2", 2})
 			close(entered)
 			<-leave
 			return err
@@ -119,7 +119,7 @@ func TestClaimWaitsForTheTransactionBefore(t *testing.T) {
 	}()
 	<-entered
 	second := make(chan error, 1)
-	go func() { second <- other.claim(ctx, marks, "r", message{"k", "h:1", 1}) }()
+	go func() { second <- other.claim(ctx, l.marks, "r", message{"k", "h:1", 1}) }()
 	select {
 	case err := <-second:
 		t.Errorf("the second claim did not wait: %v", err)
@@ -140,7 +140,7 @@ func openLedgerOf(t *testing.T, l *ledger) (*ledger, error) {
 	if err := l.read.QueryRow("PRAGMA database_list").Scan(&seq, &name, &file); err != nil {
 		return nil, err
 	}
-	o, err := openLedger(file)
+	o, err := openLedger(place{File: file})
 	if err == nil {
 		t.Cleanup(func() { o.close() })
 	}
@@ -156,11 +156,11 @@ func TestClaimBeforeTheRead(t *testing.T) {
 		read := func(m message) (left int) {
 			if err := l.inTx(ctx, func(tx *sql.Tx) (err error) {
 				if before {
-					if err := marks.Claim(ctx, tx, resource, m); err != nil {
+					if err := l.marks.Claim(ctx, tx, resource, m); err != nil {
 						return err
 					}
 				}
-				left, _, err = look(ctx, tx, whole, 1)
+				left, _, err = l.look(ctx, tx, whole, 1)
 				return err
 			}); err != nil {
 				t.Fatal(err)
@@ -169,10 +169,10 @@ func TestClaimBeforeTheRead(t *testing.T) {
 		}
 		write := func(m message, left int) error {
 			return l.inTx(ctx, func(tx *sql.Tx) error {
-				if err := marks.Claim(ctx, tx, resource, m); err != nil {
+				if err := l.marks.Claim(ctx, tx, resource, m); err != nil {
 					return err
 				}
-				return order(ctx, tx, whole, left, uint32(m.token), 1)
+				return errors.Join(l.set(ctx, tx, whole, left), l.order(ctx, tx, uint32(m.token), 1))
 			})
 		}
 		a := read(old)
@@ -185,7 +185,7 @@ func TestClaimBeforeTheRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		left, _, err := look(ctx, l.read, whole, 1)
+		left, _, err := l.look(ctx, l.read, whole, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,14 +8,14 @@ import (
 )
 
 // naiveRules are what the lock of the blog post does: it is exclusive, it runs out, and anybody can delete it.
-func naiveRules(t *testing.T, raw string) {
+func naiveRules(t *testing.T, raw string, db *ledger) {
 	ctx := t.Context()
-	a, err := openNaive(raw, "k")
+	a, err := openNaive(raw, "k", db)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.close()
-	b, err := openNaive(raw, "k")
+	b, err := openNaive(raw, "k", db)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func naiveRules(t *testing.T, raw string) {
 
 func TestNaiveTable(t *testing.T) {
 	raw := (&url.URL{Scheme: "sqlite", Path: filepath.Join(t.TempDir(), "locks 1.db")}).String()
-	naiveRules(t, raw)
+	naiveRules(t, raw, nil)
 	for range 2 {
 		if err := dropNaive(t.Context(), raw); err != nil {
 			t.Errorf("drop: %v", err)
@@ -61,7 +61,7 @@ func TestNaiveTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := openLedger(path)
+	l, err := openLedger(place{File: path})
 	if err != nil {
 		t.Fatal(err)
 	}

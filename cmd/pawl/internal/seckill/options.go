@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/pawl-lock/pawl/cmd/pawl/internal/backend"
 )
 
 // options are what the flags say.
@@ -40,7 +42,7 @@ func (o *options) check() error {
 	if !(o.rate >= 0) || math.IsInf(o.rate, 0) || o.rate > 0 && o.rate < 0.001 {
 		return fmt.Errorf("--rate %v: it takes buyers per second, at least 0.001, or 0 for as fast as the shop lets them in", o.rate)
 	}
-	chosen, err := choose(o.strategies)
+	chosen, _, err := o.chosen()
 	if err != nil {
 		return err
 	}
@@ -53,6 +55,20 @@ func (o *options) check() error {
 		return checkStore(o.backend, chosen)
 	}
 	return nil
+}
+
+// chosen are the strategies to run. Those that the lock store cannot do are left out, unless they were asked for.
+func (o *options) chosen() (chosen, left []strategy, err error) {
+	all, err := choose(o.strategies)
+	scheme, _ := backend.Scheme(o.backend)
+	for _, s := range all {
+		if s.naive && len(o.strategies) == 0 && scheme != "" && !hasNaive(scheme) {
+			left = append(left, s)
+		} else {
+			chosen = append(chosen, s)
+		}
+	}
+	return chosen, left, err
 }
 
 // reserve makes sure that a page can be written to path, without touching what is there, and answers the temporary file

@@ -50,7 +50,7 @@ func (p *page) About(name string) string {
 	return s.about
 }
 
-// writePage writes the report as one HTML file. store names the kind of lock store, not where it is.
+// writePage writes the report as one HTML file. store says in which kinds of store the locks and the stock are.
 func (r *report) writePage(w io.Writer, seed uint64, store string, when time.Time) error {
 	z, err := gzip.NewReader(bytes.NewReader(echartsGz))
 	if err != nil {

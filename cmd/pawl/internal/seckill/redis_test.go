@@ -32,7 +32,7 @@ func TestSaleOverRedis(t *testing.T) {
 func TestNaiveRedis(t *testing.T) {
 	s := redistest.Start(t)
 	raw := fmt.Sprintf("redis://127.0.0.1:%d", s.Port())
-	naiveRules(t, raw)
+	naiveRules(t, raw, nil)
 	if err := dropNaive(t.Context(), raw); err != nil {
 		t.Errorf("drop: %v", err)
 	}

@@ -35,25 +35,20 @@ type run struct {
 	id      string   // in the names of its locks
 	dir     string   // for its databases
 	own     bool     // the lock store is in dir
+	server  *ledger  // the shop's database if the lock store is a database server
 	command []string // starts a server
 	clicks  []click
 }
 
 // sale runs one strategy: a fresh database, fresh servers, all buyers; then it counts what the database has.
 func (r *run) sale(ctx context.Context, st strategy, progress func(done, sold int)) (res result, err error) {
-	path := filepath.Join(r.dir, st.name+".db")
-	db, err := openLedger(path)
+	db, at, leave, err := r.database(ctx, st)
 	if err != nil {
 		return res, err
 	}
-	defer func() {
-		db.close()
-		for _, suffix := range []string{"", "-wal", "-shm"} {
-			os.Remove(path + suffix)
-		}
-	}()
-	if err := db.create(ctx, r.stock, max(st.parts, 1)); err != nil {
-		return res, err
+	defer leave()
+	if err := db.fill(ctx, r.stock, max(st.parts, 1)); err != nil {
+		return res, fmt.Errorf("fill the shop: %w", err)
 	}
 
 	var levels []int
@@ -72,7 +67,7 @@ func (r *run) sale(ctx context.Context, st strategy, progress func(done, sold in
 		listeners.Wait()
 	}()
 	for i := range r.servers {
-		p, err := start(r.command, config{Server: i + 1, Strategy: st.name, Database: path, Backend: r.backend,
+		p, err := start(r.command, config{Server: i + 1, Strategy: st.name, Database: at, Backend: r.backend,
 			Prefix: r.prefix, Lock: r.lock(st.name), Pauses: levels})
 		if err != nil {
 			return res, err
@@ -121,6 +116,34 @@ func (r *run) sale(ctx context.Context, st strategy, progress func(done, sold in
 		Seconds:  took.Seconds(),
 		strategy: st, errors: c.errors, lastErr: c.lastErr,
 	}, nil
+}
+
+// database is the shop's database for one sale: on the server that has the locks, or else a file of its own, which leave
+// removes.
+func (r *run) database(ctx context.Context, st strategy) (db *ledger, at place, leave func(), err error) {
+	if r.server != nil {
+		return r.server, r.place(), func() {}, nil
+	}
+	at = place{File: filepath.Join(r.dir, st.name+".db")}
+	if db, err = openLedger(at); err != nil {
+		return nil, at, nil, err
+	}
+	leave = func() {
+		db.close()
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			os.Remove(at.File + suffix)
+		}
+	}
+	if err = db.create(ctx); err != nil {
+		leave()
+	}
+	return db, at, leave, err
+}
+
+// place is where the shop is on a database server, for one of the shop's servers.
+func (r *run) place() place {
+	const all = 60 // connections; databases are often set to take 100 or 150
+	return place{Server: r.backend, Tables: "pawl_seckill_" + r.id + "_", Conns: min(max(all/r.servers, 2), 12)}
 }
 
 // closeAll lets the servers quit, all at once.

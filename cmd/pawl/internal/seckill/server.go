@@ -11,14 +11,13 @@ import (
 	"sync"
 
 	"github.com/pawl-lock/pawl"
-	"github.com/pawl-lock/pawl/cmd/pawl/internal/backend"
 )
 
 // config is what the parent tells a server. It is sent over a pipe, since the backend's URL may carry a password.
 type config struct {
 	Server   int    // 1, 2, …
 	Strategy string // by name
-	Database string // path of the shop's database
+	Database place  // of the shop
 	Backend  string // URL of the lock store
 	Prefix   string // of its names
 	Lock     string // name of the lock
@@ -79,18 +78,18 @@ func openShop(ctx context.Context, cfg config) (_ *shop, _ sellFunc, closeShop f
 	}()
 	s := &shop{cfg: cfg, parts: st.parts}
 	if s.db, err = openLedger(cfg.Database); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, fmt.Errorf("open the shop's database: %w", err)
 	}
 	closers = append(closers, func() { s.db.close() })
 	switch {
 	case !st.store:
 	case st.naive:
-		if s.naive, err = openNaive(cfg.Backend, cfg.Prefix+cfg.Lock); err != nil {
+		if s.naive, err = openNaive(cfg.Backend, cfg.Prefix+cfg.Lock, s.db); err != nil {
 			return nil, nil, nil, fmt.Errorf("open the lock store: %w", err)
 		}
 		closers = append(closers, s.naive.close)
 	default:
-		d, err := backend.Open(ctx, cfg.Backend, cfg.Prefix)
+		d, err := openStore(ctx, cfg.Backend, cfg.Prefix, s.db)
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("open the lock store: %w", err)
 		}

@@ -51,7 +51,7 @@ func (s *shop) outcome(left int, has bool) (answer, bool) {
 
 // readThenWrite is the sale as it is written without a thought of others: read, check, think, write what was computed.
 func (s *shop) readThenWrite(ctx context.Context, buyer uint32) (answer, error) {
-	left, has, err := look(ctx, s.db.read, whole, buyer)
+	left, has, err := s.db.look(ctx, s.db.read, whole, buyer)
 	if err != nil {
 		return failed, err
 	}
@@ -63,7 +63,13 @@ func (s *shop) readThenWrite(ctx context.Context, buyer uint32) (answer, error) 
 }
 
 func (s *shop) write(ctx context.Context, part, left int, buyer uint32) (answer, error) {
-	if err := s.db.inTx(ctx, func(tx *sql.Tx) error { return order(ctx, tx, part, left, buyer, s.cfg.Server) }); err != nil {
+	err := s.db.inTx(ctx, func(tx *sql.Tx) error {
+		if err := s.db.set(ctx, tx, part, left); err != nil {
+			return err
+		}
+		return s.db.order(ctx, tx, buyer, s.cfg.Server)
+	})
+	if err != nil {
 		return failed, err
 	}
 	return bought, nil
@@ -105,7 +111,8 @@ func (s *shop) setnxDel() sellFunc {
 var errNone = errors.New("nothing to write")
 
 // rowUpdate lets the database decide: the check and the write are one statement, the rule of one order per buyer part of
-// the same transaction. The thinking comes first, since a transaction should not be open meanwhile.
+// the same transaction. The update comes first, since it takes the row: what is read after it has waited for all sales before.
+// The thinking comes before both, since a transaction should not be open meanwhile.
 func (s *shop) rowUpdate() sellFunc {
 	return func(ctx context.Context, buyer uint32) (a answer, err error) {
 		time.Sleep(think)
@@ -113,29 +120,23 @@ func (s *shop) rowUpdate() sellFunc {
 			return soldOut, nil
 		}
 		err = s.db.inTx(ctx, func(tx *sql.Tx) error {
-			left, has, err := look(ctx, tx, whole, buyer)
+			took, err := s.db.take(ctx, tx, whole)
 			if err != nil {
 				return err
 			}
-			if has {
+			left, has, err := s.db.look(ctx, tx, whole, buyer)
+			switch {
+			case err != nil:
+				return err
+			case has:
 				a = already
 				return errNone
-			}
-			r, err := tx.ExecContext(ctx, "UPDATE stock SET n = n - 1 WHERE item = ? AND n > 0", item)
-			if err != nil {
-				return err
-			}
-			n, err := r.RowsAffected()
-			if err != nil {
-				return err
-			}
-			if n == 0 {
+			case !took:
 				a, _ = s.outcome(left, false)
 				return errNone
 			}
 			a = bought
-			_, err = tx.ExecContext(ctx, "INSERT INTO orders (buyer, server) VALUES (?, ?)", buyer, s.cfg.Server)
-			return err
+			return s.db.order(ctx, tx, buyer, s.cfg.Server)
 		})
 		if err != nil && err != errNone {
 			return failed, err
@@ -196,7 +197,7 @@ func (s *shop) striped() sellFunc {
 				return nil
 			}
 			found, err := stock.Any(ctx, stock.Of(who), func(ctx context.Context, part int) (bool, error) {
-				left, has, err := look(ctx, s.db.read, part, buyer)
+				left, has, err := s.db.look(ctx, s.db.read, part, buyer)
 				switch {
 				case err != nil:
 					return false, err
@@ -226,7 +227,7 @@ func (s *shop) striped() sellFunc {
 // it. So the write does not use the lease's context, as if it were on its way already.
 func (s *shop) lockPaused() sellFunc {
 	return s.underPauses(func(ctx context.Context, buyer uint32, lease *pawl.Lease) (answer, error) {
-		left, has, err := look(ctx, s.db.read, whole, buyer)
+		left, has, err := s.db.look(ctx, s.db.read, whole, buyer)
 		if err != nil {
 			return failed, err
 		}
@@ -248,10 +249,10 @@ func (s *shop) lockToken() sellFunc {
 		var left int
 		var has bool
 		err = s.db.inTx(ctx, func(tx *sql.Tx) error {
-			if err := marks.Claim(ctx, tx, resource, lease); err != nil {
+			if err := s.db.marks.Claim(ctx, tx, resource, lease); err != nil {
 				return err
 			}
-			left, has, err = look(ctx, tx, whole, buyer)
+			left, has, err = s.db.look(ctx, tx, whole, buyer)
 			return err
 		})
 		if errors.Is(err, fence.ErrStale) {
@@ -270,10 +271,13 @@ func (s *shop) lockToken() sellFunc {
 		sent := shown(lease) // on its way from here on: nobody looks at the lease any more
 		s.pause(ctx, left)
 		err = s.db.inTx(ctx, func(tx *sql.Tx) error {
-			if err := marks.Claim(ctx, tx, resource, sent); err != nil {
+			if err := s.db.marks.Claim(ctx, tx, resource, sent); err != nil {
 				return err
 			}
-			return order(ctx, tx, whole, left-1, buyer, s.cfg.Server)
+			if err := s.db.set(ctx, tx, whole, left-1); err != nil {
+				return err
+			}
+			return s.db.order(ctx, tx, buyer, s.cfg.Server)
 		})
 		if errors.Is(err, fence.ErrStale) {
 			return busy, s.refuse(ctx, buyer, err)
@@ -309,10 +313,7 @@ func (s *shop) refuse(ctx context.Context, buyer uint32, why error) error {
 	if !ok {
 		return nil // the lease had ended before anything was sent
 	}
-	return s.db.inTx(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "INSERT INTO refused (buyer, token, seen) VALUES (?, ?, ?)", buyer, stale.Token, stale.Seen)
-		return err
-	})
+	return s.db.refuse(ctx, buyer, stale)
 }
 
 // message is a lease as it looks from the other end of the wire: a number that was true when it was sent.

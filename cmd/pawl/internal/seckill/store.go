@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/pawl-lock/pawl"
 	"github.com/pawl-lock/pawl/cmd/pawl/internal/backend"
+	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/fence"
+	"github.com/pawl-lock/pawl/sqllock"
 )
 
 // checkStore refuses a lock store that the servers of the shop cannot share. No error shows the URL.
@@ -22,18 +27,66 @@ func checkStore(raw string, chosen []strategy) error {
 		return errors.New("--backend: mem lives in one process, and the servers of the shop are several: leave --backend out for a SQLite file")
 	}
 	for _, s := range chosen {
-		if s.naive && naiveOf(scheme) == nil {
-			return fmt.Errorf("--backend: %s has no SET NX: leave %s out, or choose a store that begins with redis:// or sqlite://", scheme, s.name)
+		if s.naive && !hasNaive(scheme) {
+			return fmt.Errorf("--backend: %s cannot be shown on %s: leave it out, or choose redis:// without Sentinels or cluster, or a database", s.name, scheme)
 		}
 	}
 	return nil
+}
+
+// onServer reports whether stores of a scheme are database servers, where the shop is too.
+func onServer(scheme string) bool {
+	kind := backend.Kind(scheme + "://")
+	return kind == "postgres" || kind == "mysql"
+}
+
+// openStore opens the lock store: on a database server, in a table of its own beside the shop's.
+func openStore(ctx context.Context, raw, prefix string, db *ledger) (driver.Driver, error) {
+	if scheme, err := backend.Scheme(raw); err != nil || !onServer(scheme) {
+		return backend.Open(ctx, raw, prefix)
+	}
+	kind := sqllock.MySQL
+	if db.dialect == fence.PostgreSQL {
+		kind = sqllock.PostgreSQL
+	}
+	d := sqllock.New(db.write, kind, &sqllock.Options{Table: db.tables + "lock", Prefix: prefix})
+	if err := d.CreateSchema(ctx); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// openServer makes the shop's tables on the database server that has the locks. leave drops them, and says on stderr when
+// it cannot.
+func (r *run) openServer(ctx context.Context, stderr io.Writer) (leave func(), err error) {
+	db, err := openLedger(r.place())
+	if err != nil {
+		return nil, err
+	}
+	leave = func() { // also after Ctrl-C
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer stop()
+		if err := db.drop(ctx); err != nil && r.server != nil {
+			fmt.Fprintf(stderr, "seckill: tables named %s… may be left in the database: %v\n", db.tables, err)
+		}
+		db.close()
+	}
+	within, stop := context.WithTimeout(ctx, r.timeout)
+	defer stop()
+	if err := db.create(within); err != nil {
+		leave()
+		return nil, err
+	}
+	r.server = db
+	return leave, nil
 }
 
 // tryStore takes and gives back a lock, so that a store that cannot be used is an error before anything starts.
 func (r *run) tryStore(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, r.timeout)
 	defer stop()
-	d, err := backend.Open(ctx, r.backend, r.prefix)
+	d, err := openStore(ctx, r.backend, r.prefix, r.server)
 	if err != nil {
 		return err
 	}
