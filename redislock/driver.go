@@ -65,6 +65,7 @@ var (
 	_ driver.Watcher   = (*Driver)(nil)
 	_ driver.Attacher  = (*Driver)(nil)
 	_ driver.Raiser    = (*Driver)(nil)
+	_ driver.Joiner    = (*Driver)(nil)
 )
 
 // New makes a driver over a client, which stays the caller's: Close leaves it as it is. New does no I/O; a bad option is

@@ -23,6 +23,7 @@ var (
 	locksScript     = load("locks")
 	unlocksScript   = load("unlocks")
 	lockScript      = load("lock")
+	joinScript      = load("join")
 	fairScript      = load("fair")
 	unlockScript    = load("unlock")
 	rwScript        = load("rw")
