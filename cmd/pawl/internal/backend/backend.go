@@ -14,9 +14,11 @@ import (
 	"strings"
 
 	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/etcdlock"
 	"github.com/pawl-lock/pawl/memlock"
 	"github.com/pawl-lock/pawl/redislock"
 	"github.com/pawl-lock/pawl/sqllock"
+	"github.com/pawl-lock/pawl/zklock"
 )
 
 // openers is the one table of the stores that this build has.
@@ -37,21 +39,39 @@ var openers = map[string]func(ctx context.Context, raw, prefix string) (driver.D
 	"redis+cluster":   openRedis,
 	"rediss+cluster":  openRedis,
 	"redlock":         openQuorum,
+
+	"etcd":      openEtcd,
+	"etcds":     openEtcd,
+	"zk":        openZooKeeper,
+	"zookeeper": openZooKeeper,
 }
 
 func openSQL(ctx context.Context, raw, prefix string) (driver.Driver, error) {
 	return sqllock.Open(ctx, raw, &sqllock.Options{Prefix: prefix})
 }
 
+// openRedis takes the layout from the URL: Redisson's, or plain strings.
 func openRedis(ctx context.Context, raw, prefix string) (driver.Driver, error) {
+	_, query, _ := strings.Cut(raw, "?")
+	if q, _ := url.ParseQuery(query); q.Get("layout") == "string" {
+		return redislock.OpenPlain(ctx, raw, &redislock.PlainOptions{Prefix: prefix})
+	}
 	return redislock.Open(ctx, raw, &redislock.Options{Prefix: prefix})
 }
 
-// planned are schemes that pawl is going to have.
-var planned = []string{"zk", "etcd"}
+func openEtcd(ctx context.Context, raw, prefix string) (driver.Driver, error) {
+	return etcdlock.Open(ctx, raw, &etcdlock.Options{Prefix: prefix})
+}
+
+func openZooKeeper(ctx context.Context, raw, prefix string) (driver.Driver, error) {
+	if prefix != "" {
+		return nil, &URLError{"ZooKeeper takes no --prefix: put the locks under a path of their own, zk://host/path"}
+	}
+	return zklock.Open(ctx, raw, nil)
+}
 
 var aliases = map[string]string{
-	"zookeeper": "zk", "pg": "postgres", "sentinel": "redis+sentinel", "redis-sentinel": "redis+sentinel",
+	"pg": "postgres", "sentinel": "redis+sentinel", "redis-sentinel": "redis+sentinel",
 	"cluster": "redis+cluster", "redis-cluster": "redis+cluster", "sqlite3": "sqlite", "file": "sqlite", "memory": "mem",
 }
 
@@ -74,8 +94,8 @@ func Open(ctx context.Context, raw, prefix string) (driver.Driver, error) {
 	return d, nil
 }
 
-// Kind is what kind of store raw names: redis (also over TLS or a socket, behind Sentinels, a cluster), redlock, postgres,
-// mysql, sqlite or mem.
+// Kind is what kind of store raw names: redis (also over TLS or a socket, behind Sentinels, a cluster), redlock, etcd, zk,
+// postgres, mysql, sqlite or mem.
 func Kind(raw string) string {
 	switch scheme, _ := Scheme(raw); scheme {
 	case "rediss", "unix", "redis+unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster":
@@ -84,6 +104,10 @@ func Kind(raw string) string {
 		return "postgres"
 	case "mariadb":
 		return "mysql"
+	case "etcds":
+		return "etcd"
+	case "zookeeper":
+		return "zk"
 	default:
 		return scheme
 	}
@@ -103,9 +127,6 @@ func Scheme(raw string) (string, error) {
 	if openers[scheme] != nil {
 		return scheme, nil
 	}
-	if slices.Contains(planned, scheme) || slices.Contains(planned, aliases[scheme]) {
-		return "", &URLError{fmt.Sprintf("%s:// is not available in this build yet; %s", scheme, works)}
-	}
 	text := fmt.Sprintf("unknown backend %q", scheme)
 	if near := closest(scheme); near != "" {
 		text += fmt.Sprintf(": did you mean %s://?", near)
@@ -119,7 +140,7 @@ func closest(s string) string {
 		return a
 	}
 	best, at := "", 3
-	for _, k := range append(Schemes(), planned...) {
+	for _, k := range Schemes() {
 		if d := distance(s, k); d < at && d < len(k) {
 			best, at = k, d
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 func TestScheme(t *testing.T) {
-	for raw, want := range map[string]string{"mem:": "mem", "MEM:": "mem", "sqlite:///a/b.db": "sqlite", "sqlite:b.db": "sqlite", "postgresql://h/b": "postgresql", "mysql://h/b": "mysql"} {
+	for raw, want := range map[string]string{"mem:": "mem", "MEM:": "mem", "sqlite:///a/b.db": "sqlite", "sqlite:b.db": "sqlite", "postgresql://h/b": "postgresql", "mysql://h/b": "mysql", "zk://h": "zk", "etcds://h": "etcds"} {
 		if got, err := Scheme(raw); err != nil || got != want {
 			t.Errorf("Scheme(%q) = %q, %v, want %q", raw, got, err, want)
 		}
@@ -18,8 +18,7 @@ func TestScheme(t *testing.T) {
 		"":                             "is a URL such as",
 		"localhost:6379":               "is a URL such as",
 		"me:s3cret@host":               "is a URL such as",
-		"zk://me:s3cret@h/":            "not available in this build yet",
-		"zookeeper://h":                "not available in this build yet",
+		"etdc://me:s3cret@h/":          "did you mean etcd://?",
 		"sqlit:///x":                   "did you mean sqlite://?",
 		"sqlite3:///x":                 "did you mean sqlite://?",
 		"ftp://me:s3cret@h/?p=s3cret":  `unknown backend "ftp"`,
@@ -44,6 +43,7 @@ func TestRedact(t *testing.T) {
 		"mem:":               "mem:",
 		"redis+sentinel://me:s3cret@h1:1,h2:2/primary?sentinel_password=s3cret": "redis+sentinel://h1:1,h2:2/primary",
 		"redlock://me:s3cret@h1,h2:2,h3?tls=true":                               "redlock://h1,h2:2,h3",
+		"zk://me:s3cret@h1,h2:2,h3/app?timeout=9s":                              "zk://h1,h2:2,h3/app",
 		"redlock://me:s3cret,x@[,h2":                                            "redlock://…",
 		"redis://h:s3cret@[":                                                    "redis://…",
 		"redis:me:s3cret@h":                                                     "redis:",
