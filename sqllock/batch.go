@@ -34,6 +34,9 @@ func (b *batch) run(o *op) error {
 	r := b.records[o.name]
 	err := o.run(b, r)
 	if errors.Is(err, errNeedLiving) {
+		if b.slack != 0 {
+			return err // a guess is not worth a question
+		}
 		asked := make(map[string]bool)
 		for _, r := range b.records {
 			r.processes(asked)

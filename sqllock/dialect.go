@@ -48,13 +48,14 @@ type dialect struct {
 
 // moment is one reading of the clocks, in microseconds.
 type moment struct {
-	now  int64  // decides expiry
-	wall int64  // the least that a new token is
-	boot string // now means nothing to another boot
+	now   int64  // decides expiry
+	slack int64  // it may be that much later than now, and no more
+	wall  int64  // the least that a new token is
+	boot  string // now means nothing to another boot
 }
 
 // after is the end of a time d that begins now. now is rounded down, so the end is rounded up: a hold never ends early.
-func (m moment) after(d time.Duration) int64 { return m.now + 1 + d.Microseconds() }
+func (m moment) after(d time.Duration) int64 { return m.now + m.slack + 1 + d.Microseconds() }
 
 // left is the time until an end.
 func (m moment) left(end int64) time.Duration {

@@ -196,37 +196,53 @@ func (l *listener) hear(ctx, first context.Context, conn *pgx.Conn) error {
 		if err != nil {
 			return err
 		}
-		d.waker.heard(n.Payload)
+		l.s.heard(n.Payload)
 	}
 }
 
 // probe is what a driver tells itself. No hold has such an ID.
 const probe = "?"
 
-// payload says who is called, for as long as that fits. Calls for later, and too many, are found by a look.
-func payload(calls []call, now int64) string {
+// payload says who is called, for as long as that fits, and what the row has become, so that whoever is called need not read
+// it first. Calls for later, and too many, are found by a look.
+func payload(calls []call, w write) string {
 	var ids []string
 	for _, c := range calls {
-		if c.at > now {
+		if c.at > w.changed {
 			return probe
 		}
 		ids = append(ids, c.id)
 	}
-	const most = 7000
-	if all := strings.Join(ids, " "); len(all) <= most {
-		return all
+	const most = 7000 // bytes; the server allows a little more
+	all := strings.Join(ids, " ")
+	if len(all) > most {
+		return probe
 	}
-	return probe
+	if row := fmt.Sprintf("%d %d %d %d %d\n%s", w.rev, w.changed, w.kind, w.limit, w.last, w.state); len(all)+len(row) < most {
+		all += "\n" + row
+	}
+	return all
 }
 
 // heard passes on what another process told.
-func (w *waker) heard(payload string) {
+func (s *serverStore) heard(payload string) {
 	if payload == probe {
-		w.look()
+		s.d.waker.look()
 		return
 	}
-	for id := range strings.FieldsSeq(payload) {
-		if p := w.place(id); p != nil {
+	all, rest, _ := strings.Cut(payload, "\n")
+	facts, state, told := strings.Cut(rest, "\n")
+	r := row{state: state}
+	if told {
+		_, err := fmt.Sscan(facts, &r.rev, &r.changed, &r.kind, &r.limit, &r.last)
+		told = err == nil
+	}
+	for id := range strings.FieldsSeq(all) {
+		if p := s.d.waker.place(id); p != nil {
+			if told {
+				s.known.heard(s.d.stored(p.r.Name), r)
+				told = false
+			}
 			p.tell()
 		}
 	}

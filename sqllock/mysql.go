@@ -104,27 +104,37 @@ func (m *mysqlWire) page(ctx context.Context, from, end, cursor []byte, n int) (
 
 // save writes one row in one statement, where the server can be told not to wait for it, and else in a transaction, in
 // which it looks which rows it may write.
-func (m *mysqlWire) save(ctx context.Context, ws []write) (map[string]bool, error) {
+func (m *mysqlWire) save(ctx context.Context, ws []write, guess window) (map[string]bool, *sight, error) {
 	w := ws[0]
 	single := len(ws) == 1
 	if single && w.was != 0 {
 		var err error
 		if single, err = m.isMariaDB(ctx); err != nil {
-			return nil, fmt.Errorf("%w: %w", driver.ErrNotDone, err)
+			return nil, nil, fmt.Errorf("%w: %w", driver.ErrNotDone, err)
 		}
 	}
 	if !single {
-		return m.saveMany(ctx, ws)
+		written, err := m.saveMany(ctx, ws, guess)
+		return written, nil, err
 	}
 	if w.was == 0 {
 		n, err := m.exec(ctx, m.d.db, "insert", literals{"rows": w.row()})
-		return map[string]bool{string(w.key): n > 0}, err
+		return map[string]bool{string(w.key): n > 0}, nil, err
 	}
 	n, err := m.exec(ctx, m.d.db, "update", literals{
 		"k": blob(w.key), "rev": num(w.rev), "kind": num(int64(w.kind)), "lim": num(int64(w.limit)), "last": num(w.last),
 		"until": num(w.until), "changed": num(w.changed), "state": blob([]byte(w.state)), "was": num(w.was),
+		"when": when(guess),
 	})
-	return map[string]bool{string(w.key): n > 0}, err // rev changes always, so changed rows are matched rows
+	return map[string]bool{string(w.key): n > 0}, nil, err // rev changes always, so changed rows are matched rows
+}
+
+// when is the condition that the server's clock is within a window.
+func when(w window) string {
+	if w == (window{}) {
+		return "TRUE"
+	}
+	return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) BETWEEN " + num(w.from) + " AND " + num(w.to)
 }
 
 // row is what INSERT takes.
@@ -135,13 +145,13 @@ func (w write) row() string {
 	}, ", ") + ")"
 }
 
-func (m *mysqlWire) saveMany(ctx context.Context, ws []write) (written map[string]bool, err error) {
+func (m *mysqlWire) saveMany(ctx context.Context, ws []write, guess window) (written map[string]bool, err error) {
 	tx, err := m.d.db.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrNotDone, err)
 	}
 	defer tx.Rollback()
-	written, err = m.inTx(ctx, tx, ws)
+	written, err = m.inTx(ctx, tx, ws, guess)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrNotDone, err)
 	}
@@ -151,7 +161,7 @@ func (m *mysqlWire) saveMany(ctx context.Context, ws []write) (written map[strin
 	return written, tx.Commit()
 }
 
-func (m *mysqlWire) inTx(ctx context.Context, tx *sql.Tx, ws []write) (map[string]bool, error) {
+func (m *mysqlWire) inTx(ctx context.Context, tx *sql.Tx, ws []write, guess window) (map[string]bool, error) {
 	var old, added [][]byte
 	for _, w := range ws {
 		if w.was == 0 {
@@ -163,7 +173,7 @@ func (m *mysqlWire) inTx(ctx context.Context, tx *sql.Tx, ws []write) (map[strin
 	written := make(map[string]bool)
 	revs := func(statement string, keys [][]byte, right func(w write) int64) ([]string, error) {
 		found := make(map[string]int64)
-		rows, err := tx.QueryContext(ctx, m.d.fill(statement, literals{"keys": blobs(keys)}))
+		rows, err := tx.QueryContext(ctx, m.d.fill(statement, literals{"keys": blobs(keys), "when": when(guess)}))
 		err = scanAll(rows, err, func(scan func(...any) error) error {
 			var k []byte
 			var rev int64

@@ -54,10 +54,10 @@ WHERE s.one = 1 ORDER BY l.k;
 -- name: update
 SET STATEMENT innodb_lock_wait_timeout = 0 FOR UPDATE {lock}
 SET rev = <rev>, kind = <kind>, lim = <lim>, last = <last>, until = <until>, changed = <changed>, state = <state>
-WHERE k = <k> AND rev = <was>;
+WHERE k = <k> AND rev = <was> AND <when>;
 
 -- name: lock
-SELECT k, rev FROM {lock} WHERE k IN (<keys>) ORDER BY k FOR UPDATE SKIP LOCKED;
+SELECT k, rev FROM {lock} WHERE k IN (<keys>) AND <when> ORDER BY k FOR UPDATE SKIP LOCKED;
 
 -- name: insert
 INSERT IGNORE INTO {lock} (k, name, rev, kind, lim, last, until, changed, state) VALUES <rows>;

@@ -47,6 +47,9 @@ func asJSON(v any) string {
 }
 
 func (p postgres) load(ctx context.Context, keys [][]byte) (*sql.Rows, error) {
+	if len(keys) == 1 {
+		return p.query(ctx, "load_one", keys[0])
+	}
 	list := make([]string, len(keys))
 	for i, k := range keys {
 		list[i] = hex.EncodeToString(k)
@@ -58,7 +61,11 @@ func (p postgres) page(ctx context.Context, from, end, cursor []byte, n int) (*s
 	return p.query(ctx, "page", hex.EncodeToString(from), hex.EncodeToString(cursor), hex.EncodeToString(end), n)
 }
 
-func (p postgres) save(ctx context.Context, ws []write) (map[string]bool, error) {
+func (p postgres) save(ctx context.Context, ws []write, guess window) (map[string]bool, *sight, error) {
+	notices := p.notices(ws)
+	if len(ws) == 1 && ws[0].was != 0 && len(notices) <= 1 {
+		return p.saveOne(ctx, ws[0], append(notices, notice{})[0], guess)
+	}
 	type row struct {
 		K       string `json:"k"`
 		Name    string `json:"name"`
@@ -71,23 +78,10 @@ func (p postgres) save(ctx context.Context, ws []write) (map[string]bool, error)
 		Changed int64  `json:"changed"`
 		State   string `json:"state"`
 	}
-	type notice struct {
-		K string `json:"k"`
-		C string `json:"c"`
-		P string `json:"p"`
-	}
-	rows, notices := make([]row, len(ws)), []notice{}
+	rows := make([]row, len(ws))
 	for i, w := range ws {
-		k := hex.EncodeToString(w.key)
-		rows[i] = row{k, hex.EncodeToString(w.name), w.was, w.rev, uint8(w.kind), w.limit, w.last, w.until, w.changed, w.state}
-		by := make(map[string][]call)
-		for _, c := range w.calls {
-			if c.process != p.d.process {
-				by[c.process] = append(by[c.process], c)
-			}
-		}
-		for process, calls := range by {
-			notices = append(notices, notice{k, channelOf(process), payload(calls, w.changed)})
+		rows[i] = row{
+			hex.EncodeToString(w.key), hex.EncodeToString(w.name), w.was, w.rev, uint8(w.kind), w.limit, w.last, w.until, w.changed, w.state,
 		}
 	}
 	written := make(map[string]bool)
@@ -99,7 +93,43 @@ func (p postgres) save(ctx context.Context, ws []write) (map[string]bool, error)
 		written[string(k)] = true
 		return err
 	})
-	return written, err
+	return written, nil, err
+}
+
+// notice is what a process is to be told, once a row is written.
+type notice struct {
+	K string `json:"k"`
+	C string `json:"c"`
+	P string `json:"p"`
+}
+
+func (p postgres) notices(ws []write) []notice {
+	out := []notice{} // not null, in JSON
+	for _, w := range ws {
+		by := make(map[string][]call)
+		for _, c := range w.calls {
+			if c.process != p.d.process {
+				by[c.process] = append(by[c.process], c)
+			}
+		}
+		for process, calls := range by {
+			out = append(out, notice{hex.EncodeToString(w.key), channelOf(process), payload(calls, w)})
+		}
+	}
+	return out
+}
+
+// saveOne writes one row that was there, and answers what is there instead if that failed.
+func (p postgres) saveOne(ctx context.Context, w write, n notice, guess window) (written map[string]bool, found *sight, err error) {
+	s := p.d.store.(*serverStore)
+	found = newSight(1)
+	rows, err := p.query(ctx, "write", w.key, w.was, w.rev, int64(w.kind), int64(w.limit), w.last, w.until, w.changed, w.state, guess.from, guess.to, n.C, n.P)
+	done := false
+	err = scanAll(rows, err, func(scan func(...any) error) error { return s.each(found, scan, &done) })
+	if err != nil {
+		return nil, nil, err
+	}
+	return map[string]bool{string(w.key): done}, found, nil
 }
 
 func (p postgres) living(ctx context.Context, processes []string) (*sql.Rows, error) {

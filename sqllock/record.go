@@ -21,6 +21,7 @@ type record struct {
 	limit        int   // of a semaphore
 	last         int64 // the largest number reserved
 	contents
+	raw string // on a server: contents as they were read
 
 	changed bool
 	calls   []call // to be told once it is written

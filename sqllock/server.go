@@ -15,8 +15,8 @@ import (
 
 // serverStore is a database server. A record is read without any lock, changed in memory, and written if its row is still
 // the same version (optimistic locking, Kung and Robinson 1981). So each step is a read and a write of one statement,
-// nothing is locked between them, and no isolation level or pooler matters. A row that somebody else has locked is left
-// alone and tried again, so that it delays no other.
+// nothing is locked between them, and no isolation level or pooler matters. Where the driver knows the row already, it does
+// not read it: see [known]. A row that somebody else has locked is left alone and tried again, so that it delays no other.
 //
 // Every version has a random number of its own. A request that arrives late finds another version than it was made for, and
 // does nothing: that is why Leave writes a new version after an unknown outcome, even if nothing else is to be changed.
@@ -24,6 +24,8 @@ type serverStore struct {
 	d    *Driver
 	wire wire
 	wg   sync.WaitGroup // sweeps
+
+	known known
 
 	// The queue's goroutine's.
 	pause pause
@@ -41,7 +43,7 @@ type serverStore struct {
 type wire interface {
 	load(ctx context.Context, keys [][]byte) (*sql.Rows, error)
 	page(ctx context.Context, from, end, cursor []byte, n int) (*sql.Rows, error)
-	save(ctx context.Context, ws []write) (written map[string]bool, err error) // by key
+	save(ctx context.Context, ws []write, guess window) (written map[string]bool, found *sight, err error)
 	living(ctx context.Context, processes []string) (*sql.Rows, error)
 	beat(ctx context.Context) error
 	bury(ctx context.Context, floor int64, dead []write) error // deletes rows that are dead for long
@@ -184,22 +186,40 @@ func (s *serverStore) run(ctx context.Context, ops []*op) (again []*op, err erro
 			names = append(names, o.name)
 		}
 	}
-	b := newBatch(s.d, serverTx{s, ctx})
-	if len(names) > 0 {
-		seen, err := s.load(ctx, names)
-		if err != nil {
-			return nil, notDone(err)
-		}
-		b.moment, b.floor = seen.moment, seen.floor
-		for _, name := range names {
-			if b.records[name] = seen.records[name]; b.records[name] == nil {
-				b.records[name] = &record{name: name}
+	seen := s.known.guess(names)
+	for {
+		if seen == nil && len(names) > 0 {
+			if seen, err = s.load(ctx, names); err != nil {
+				return nil, notDone(err)
 			}
+		}
+		var sure bool
+		if again, seen, sure, err = s.step(ctx, ops, names, seen); sure || err != nil {
+			return again, err
+		}
+	}
+}
+
+// step runs requests on what was read of their names, or is guessed. If a guess was wrong, nothing was done, and sure is
+// false; found is then what is there instead, if the server has said so.
+func (s *serverStore) step(ctx context.Context, ops []*op, names []string, seen *sight) (again []*op, found *sight, sure bool, err error) {
+	b := newBatch(s.d, serverTx{s, ctx})
+	var guess window
+	if seen != nil {
+		b.moment, b.floor = seen.moment, seen.floor
+		guess = seen.window()
+	}
+	for _, name := range names {
+		if b.records[name] = seen.records[name]; b.records[name] == nil {
+			// No number that a deleted row of the name had is larger than the floor, and the new row remembers it.
+			b.records[name] = &record{name: name, last: b.floor}
 		}
 	}
 	for _, o := range ops {
-		if err := b.run(o); err != nil {
-			return nil, notDone(err)
+		if err := b.run(o); errors.Is(err, errNeedLiving) {
+			return nil, nil, false, nil
+		} else if err != nil {
+			return nil, nil, true, notDone(err)
 		}
 	}
 	var writes []write
@@ -209,30 +229,39 @@ func (s *serverStore) run(ctx context.Context, ops []*op) (again []*op, err erro
 		}
 	}
 	if len(writes) == 0 {
-		return nil, nil
+		return nil, nil, guess == (window{}), nil // only a write shows that a guess was right
 	}
-	written, err := s.wire.save(ctx, writes)
+	sent := time.Now()
+	written, found, err := s.wire.save(ctx, writes, guess)
 	if err != nil {
+		s.known.forget(writes)
 		if f := s.d.dialect.fault(err); f.again || f.undone || errors.Is(err, driver.ErrNotDone) {
-			return nil, notDone(err)
+			return nil, nil, true, notDone(err)
 		}
-		return nil, failure{err}
+		return nil, nil, true, failure{err}
 	}
+	s.known.saw(found, sent)
 	stale := make(map[string]bool)
 	for _, w := range writes {
-		switch {
-		case !written[string(w.key)]:
-			stale[string(w.name)] = true
-		default:
+		if written[string(w.key)] {
+			s.known.wrote(w)
 			s.d.waker.called(w.calls, b.now)
+			continue
 		}
+		stale[string(w.name)] = true
+		if guess != (window{}) && found == nil {
+			s.known.missed(string(w.name))
+		}
+	}
+	if guess != (window{}) && len(stale) > 0 {
+		return nil, found, false, nil
 	}
 	for _, o := range ops {
 		if stale[o.name] {
 			again = append(again, o)
 		}
 	}
-	return again, nil
+	return again, nil, true, nil
 }
 
 // write is what a record is to be in the database.
@@ -255,16 +284,22 @@ func (s *serverStore) load(ctx context.Context, names []string) (*sight, error) 
 		keys[i], want[name] = keyOf(name), true
 	}
 	out := newSight(len(names))
+	sent := time.Now()
 	rows, err := s.wire.load(ctx, keys)
 	if err := s.scan(out, rows, err); err != nil {
 		return nil, err
 	}
 	for name := range out.records {
 		if !want[name] {
-			return nil, failure{fmt.Errorf("the name %q is stored under the key of another one: somebody else has written its row: delete it", name)}
+			return nil, errForeignRow(name)
 		}
 	}
+	s.known.saw(out, sent)
 	return out, nil
+}
+
+func errForeignRow(name string) error {
+	return failure{fmt.Errorf("the name %q is stored under the key of another one: somebody else has written its row: delete it", name)}
 }
 
 // scan reads the state row and the rows beside it.
@@ -272,32 +307,38 @@ func (s *serverStore) scan(out *sight, rows *sql.Rows, err error) error {
 	found := false
 	err = scanAll(rows, err, func(scan func(...any) error) error {
 		found = true
-		var version int
-		var name []byte
-		var rev, kind, limit, last, changed sql.NullInt64
-		var text sql.NullString
-		if err := scan(&version, &out.floor, &out.now, &name, &rev, &kind, &limit, &last, &changed, &text); err != nil {
-			return err
-		}
-		out.wall = out.now
-		if version == 0 {
-			return fmt.Errorf("the pool's sessions have autocommit off, so that nothing is committed: leave it on: %w", driver.ErrInvalid)
-		}
-		if version != layout {
-			return errLayout(version)
-		}
-		if !rev.Valid {
-			return nil
-		}
-		r := &record{name: string(name), found: true, rev: rev.Int64, kind: driver.Kind(kind.Int64), limit: int(limit.Int64), last: last.Int64, written: changed.Int64}
-		out.add(r)
-		out.cursor = keyOf(r.name)
-		return r.read(text.String)
+		return s.each(out, scan)
 	})
 	if err == nil && !found {
 		return failure{fmt.Errorf("the table %s_state is empty: call CreateSchema once: %w", s.d.opts.Table, driver.ErrInvalid)}
 	}
 	return err
+}
+
+// each reads one row of the state and of a name, after columns that are the caller's.
+func (s *serverStore) each(out *sight, scan func(...any) error, first ...any) error {
+	var version int
+	var name []byte
+	var rev, kind, limit, last, changed sql.NullInt64
+	var text sql.NullString
+	if err := scan(append(first, &version, &out.floor, &out.now, &name, &rev, &kind, &limit, &last, &changed, &text)...); err != nil {
+		return err
+	}
+	out.wall = out.now
+	if version == 0 {
+		return fmt.Errorf("the pool's sessions have autocommit off, so that nothing is committed: leave it on: %w", driver.ErrInvalid)
+	}
+	if version != layout {
+		return errLayout(version)
+	}
+	if !rev.Valid {
+		return nil
+	}
+	r := &record{name: string(name), found: true, rev: rev.Int64, kind: driver.Kind(kind.Int64), limit: int(limit.Int64), last: last.Int64, written: changed.Int64}
+	out.add(r)
+	out.cursor = keyOf(r.name)
+	r.raw = text.String
+	return r.read(r.raw)
 }
 
 func (s *serverStore) see(ctx context.Context, names []string, whole bool) (out *sight, err error) {
