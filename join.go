@@ -9,25 +9,24 @@ import (
 )
 
 // together takes all locks in one request, if the store can do that and nobody here is in the way. When it answers neither
-// leases nor an error, nothing is held, and they are to be taken one by one.
-func (p *plan) together(ctx context.Context, try bool) (Leases, error) {
+// leases nor an error, nothing is held, and they are to be taken one by one. Its error is about the lock with that number.
+func (p *plan) together(ctx context.Context, try bool) (Leases, int, error) {
 	if len(p.locks) < 2 || ctx.Err() != nil {
-		return nil, nil
+		return nil, 0, nil
 	}
 	c := p.locks[0].c.core
 	j, ok := c.d.(driver.Joiner)
 	if !ok {
-		return nil, nil
+		return nil, 0, nil
 	}
 	for _, t := range p.locks {
 		if t.c.core != c || t.kind != driver.Exclusive || find(ctx, c, t.name) != nil {
-			return nil, nil
+			return nil, 0, nil
 		}
 	}
-	begin := driver.Now()
 	ws := c.leadAll(p.locks)
 	if ws == nil {
-		return nil, nil
+		return nil, 0, nil
 	}
 	places := make([]driver.Place, len(ws))
 	var grants []driver.Grant
@@ -44,7 +43,7 @@ func (p *plan) together(ctx context.Context, try bool) (Leases, error) {
 		grants, err = j.TryAll(ctx, places)
 	}
 	if err == nil {
-		return c.grantedAll(ctx, ws, grants, begin)
+		return c.grantedAll(ctx, ws, grants)
 	}
 
 	held, isHeld := errors.AsType[*driver.HeldError](err)
@@ -59,28 +58,22 @@ func (p *plan) together(ctx context.Context, try bool) (Leases, error) {
 		c.quitLine(w)
 	}
 	c.mu.Unlock()
+	t := p.locks[0]
 	switch {
+	case !known && ctx.Err() != nil:
+		return nil, 0, wrap("lock", t.name, both(err, ctx))
 	case !known:
-		t := p.locks[0]
-		if ctx.Err() != nil {
-			err = wrap("lock", t.name, both(err, ctx))
-		} else {
-			err = &UnknownError{Op: "lock", Name: t.name, FreeBy: time.Now().Add(ws[0].t.c.pol.ttl), Err: err}
-		}
+		return nil, 0, &UnknownError{Op: "lock", Name: t.name, FreeBy: time.Now().Add(t.c.pol.ttl), Err: err}
 	case isHeld && try:
-		e := &HeldError{Name: held.By.Name}
-		e.learn(c, held)
-		err = e
-	default: // one by one: they are waited for, or the one that is at fault says so
-		return nil, nil
-	}
-	for _, t := range p.locks {
-		if h, ok := errors.AsType[*HeldError](err); !ok || h.Name == t.name {
-			t.c.events.emit(&t.c.opts, Event{Op: Failed, Name: t.name, Took: driver.Now().Sub(begin), Err: err})
-			break
+		for i, t := range p.locks {
+			if t.name == held.By.Name {
+				e := &HeldError{Name: t.name}
+				e.learn(c, held)
+				return nil, i, e
+			}
 		}
 	}
-	return nil, err
+	return nil, 0, nil // one by one: they are waited for, or the one that is at fault says so
 }
 
 // leadAll makes a leader in every line, as if each were in Lock; nil if somebody is in one of them.
@@ -107,27 +100,21 @@ func (c *core) leadAll(locks []*target) []*waiter {
 }
 
 // grantedAll makes the leases, or gives everything back if one of them is not worth having any more.
-func (c *core) grantedAll(ctx context.Context, ws []*waiter, grants []driver.Grant, begin driver.Instant) (Leases, error) {
-	got := make(Leases, 0, len(ws))
-	var failed error
+func (c *core) grantedAll(ctx context.Context, ws []*waiter, grants []driver.Grant) (got Leases, at int, failed error) {
+	got = make(Leases, len(ws))
 	for i, w := range ws {
 		l, err := c.granted(ctx, w, w.con, grants[i])
-		if err != nil {
-			failed = err
-			continue
+		if got[i] = l; err != nil {
+			at, failed = i, err
 		}
-		got = append(got, l)
 	}
-	if failed != nil {
-		for _, l := range got {
+	if failed == nil {
+		return got, 0, nil
+	}
+	for _, l := range got {
+		if l != nil {
 			c.abandon(l)
 		}
-		return nil, failed
 	}
-	c.mu.Lock()
-	for _, l := range got {
-		l.acquired(driver.Now().Sub(begin))
-	}
-	c.mu.Unlock()
-	return got, nil
+	return nil, at, failed
 }

@@ -50,6 +50,34 @@ func TestAllInOneRequest(t *testing.T) {
 	})
 }
 
+// The waits inside All, and what it takes and gives back on the way, are no events.
+func TestAllEvents(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memlock.Driver, locks *pawl.Client) {
+		var got []string
+		loud := locks.With(pawl.Options{OnEvent: func(e pawl.Event) { got = append(got, string(e.Op)+" "+e.Name) }})
+		other := pawl.New(store.Share())
+		defer other.Close()
+		held, err := other.Mutex("b").Lock(t.Context())
+		want(t, "Lock", err, error(nil))
+		time.AfterFunc(time.Second, func() { held.Unlock() })
+		ls, err := pawl.All(loud.Mutex("a"), loud.Mutex("b")).Lock(t.Context())
+		want(t, "All", err, error(nil))
+		ls.Unlock()
+		synctest.Wait()
+		want(t, "events", fmt.Sprint(got), "[acquired a acquired b released b released a]")
+
+		got = nil
+		held, _ = other.Mutex("b").Lock(t.Context())
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		_, err = pawl.All(loud.Mutex("a"), loud.Mutex("b")).Lock(ctx)
+		want(t, "no end", errors.Is(err, pawl.ErrHeld) && errors.Is(err, context.DeadlineExceeded), true)
+		synctest.Wait()
+		want(t, "one event", fmt.Sprint(got), "[failed b]")
+		held.Unlock()
+	})
+}
+
 // unheard loses the answer of TryAll.
 type unheard struct{ *memlock.Driver }
 

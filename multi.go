@@ -215,11 +215,41 @@ func (m *Multi) acquire(ctx context.Context, try bool) (Leases, error) {
 		ctx, stop = context.WithTimeout(ctx, wait)
 		defer stop()
 	}
-	if got, err := p.together(ctx, try); err != nil {
-		return nil, err
-	} else if got != nil {
-		return p.spread(got)
+	begin := driver.Now()
+	got, at, err := p.together(ctx, try)
+	if got == nil && err == nil {
+		got, at, err = p.inTurn(ctx, try)
 	}
+	if err == nil {
+		if at, err = 0, got.Err(); err != nil { // the first may have run out while we waited for the last
+			got.Unlock()
+			err = fmt.Errorf("pawl: lost while the other locks were taken: %w", err)
+		}
+	}
+	took := driver.Now().Sub(begin)
+	if err != nil {
+		t := p.locks[at]
+		t.c.events.emit(&t.c.opts, Event{Op: Failed, Name: t.name, Took: took, Err: err})
+		return nil, err
+	}
+	for _, l := range got {
+		if l.parent() == nil {
+			l.g.cl.mu.Lock()
+			l.acquired(took)
+			l.g.cl.mu.Unlock()
+		}
+	}
+	leases := make(Leases, len(p.which))
+	for i, n := range p.which {
+		leases[i] = got[n]
+	}
+	return leases, nil
+}
+
+// inTurn takes the locks one by one. Its error is about the lock with that number. What is taken on the way and given back is no
+// event.
+func (p *plan) inTurn(ctx context.Context, try bool) (Leases, int, error) {
+	var err error
 	got := make(Leases, len(p.locks))
 	order := make([]int, len(p.locks))
 	for i := range order {
@@ -233,7 +263,7 @@ func (m *Multi) acquire(ctx context.Context, try bool) (Leases, error) {
 			if n > 0 && sorted && !try {
 				bound, stop = context.WithTimeout(ctx, limit/2+rand.N(limit))
 			}
-			got[i], err = p.locks[i].acquire(bound, try || n > 0 && !sorted)
+			got[i], err = p.locks[i].take(bound, try || n > 0 && !sorted)
 			stop()
 			if err != nil {
 				failed = i
@@ -241,7 +271,7 @@ func (m *Multi) acquire(ctx context.Context, try bool) (Leases, error) {
 			}
 		}
 		if failed < 0 {
-			return p.spread(got)
+			return got, 0, nil
 		}
 		for n, l := range slices.Backward(got) {
 			if l != nil {
@@ -251,7 +281,7 @@ func (m *Multi) acquire(ctx context.Context, try bool) (Leases, error) {
 		}
 		late := sorted && errors.Is(err, context.DeadlineExceeded) || !sorted && errors.Is(err, ErrHeld)
 		if try || ctx.Err() != nil || !late {
-			return nil, both(err, ctx) // err may tell only of our own short wait
+			return nil, failed, both(err, ctx) // err may tell only of our own short wait
 		}
 		// Wait for the one that did not come while nothing is held, and then see whether the others are free. Whoever waited
 		// for them while holding it would be out of order himself, and could meet somebody who waits the other way round.
@@ -260,17 +290,4 @@ func (m *Multi) acquire(ctx context.Context, try bool) (Leases, error) {
 			order = append([]int{failed}, slices.DeleteFunc(order, func(i int) bool { return i == failed })...)
 		}
 	}
-}
-
-// spread answers the leases in the order in which the locks were given.
-func (p *plan) spread(got Leases) (Leases, error) {
-	if err := got.Err(); err != nil { // the first may have run out while we waited for the last
-		got.Unlock()
-		return nil, fmt.Errorf("pawl: lost while the other locks were taken: %w", err)
-	}
-	leases := make(Leases, len(p.which))
-	for i, n := range p.which {
-		leases[i] = got[n]
-	}
-	return leases, nil
 }
