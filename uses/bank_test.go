@@ -1,0 +1,103 @@
+package uses
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/pawl-lock/pawl"
+)
+
+// An account is a file with a number in it.
+func balance(dir, account string) (int, error) {
+	b, err := os.ReadFile(filepath.Join(dir, account))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(string(b))
+}
+
+func setBalance(dir, account string, n int) error {
+	return os.WriteFile(filepath.Join(dir, account), strconv.AppendInt(nil, int64(n), 10), 0o600)
+}
+
+// bankProcess moves money from one account to another, as somebody who believes to be alone with both: it reads both balances,
+// thinks, and writes what it has computed.
+func bankProcess(w *worker) error {
+	dir, from, to := w.args[0], w.args[1], w.args[2]
+	rounds, err := strconv.Atoi(w.args[3])
+	if err != nil {
+		return err
+	}
+	locks, err := w.open()
+	if err != nil {
+		return err
+	}
+	defer locks.Close()
+	w.say("ready to go")
+	w.told()
+	for range rounds {
+		err := pawl.All(locks.Mutex("account:"+from), locks.Mutex("account:"+to)).Do(context.Background(), func(context.Context) error {
+			f, err := balance(dir, from)
+			if err != nil {
+				return err
+			}
+			t, err := balance(dir, to)
+			if err != nil {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+			if err := setBalance(dir, from, f-1); err != nil {
+				return err
+			}
+			return setBalance(dir, to, t+1)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bank: eight processes transfer between two accounts, half of them in each direction, and so with both locks in either order. All
+// end, and the money is there.
+func bank(t *testing.T, b *backend) {
+	const processes, rounds, money = 8, 12, 1000
+	dir := t.TempDir()
+	for _, account := range []string{"a", "b"} {
+		if err := setBalance(dir, account, money); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ps []*process
+	for k := range processes {
+		from, to := "a", "b"
+		if k%2 == 1 {
+			from, to = to, from
+		}
+		n := rounds
+		if k == 0 {
+			n++ // one more there than back, so that the balances change
+		}
+		ps = append(ps, b.process(t, "bank", dir, from, to, strconv.Itoa(n)))
+	}
+	for _, p := range ps {
+		p.await(0, "ready")
+	}
+	begin := time.Now()
+	for _, p := range ps {
+		p.tell("go")
+	}
+	for _, p := range ps {
+		p.finish()
+	}
+	for account, want := range map[string]int{"a": money - 1, "b": money + 1} {
+		if got, err := balance(dir, account); err != nil || got != want {
+			t.Errorf("account %s: got %d, %v, want %d", account, got, err, want)
+		}
+	}
+	t.Logf("%d transfers in %v", processes*rounds+1, time.Since(begin))
+}
