@@ -18,7 +18,7 @@ import (
 // The range of cycle times: a nanosecond to a quarter of an hour, to a hundredth.
 func newTimes() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(15*time.Minute), 2) }
 
-// tally collects the times of all goroutines.
+// tally collects the times of some goroutines. There are several, so that goroutines seldom meet in one.
 type tally struct {
 	mu    sync.Mutex
 	times *hdrhistogram.Histogram
@@ -40,7 +40,10 @@ func (w *worker) run(o order) (*cycles, error) {
 		n = 1
 	}
 	a := &cycles{Counts: make([]int64, n), Calls: -1, CPU: -1}
-	t := &tally{times: newTimes()}
+	tallies := make([]*tally, min(n, 8))
+	for i := range tallies {
+		tallies[i] = &tally{times: newTimes()}
+	}
 	var failed atomic.Pointer[error]
 	var pending atomic.Int64
 	ctx, stop := context.WithCancel(context.Background())
@@ -50,6 +53,7 @@ func (w *worker) run(o order) (*cycles, error) {
 	first, last := int64(o.Warmup), int64(o.Warmup+o.For)
 	var wg sync.WaitGroup
 	for i := range n {
+		t := tallies[i%len(tallies)]
 		wg.Go(func() {
 			buf := make([]int64, 0, 64)
 			var count int64
@@ -128,9 +132,11 @@ func (w *worker) run(o order) (*cycles, error) {
 	if !ok {
 		return nil, errors.New("the run was cut short")
 	}
-	t.mu.Lock()
-	a.Times = t.times.Export()
-	t.mu.Unlock()
+	times := newTimes()
+	for _, t := range tallies {
+		times.Merge(t.times)
+	}
+	a.Times = times.Export()
 	a.Pending = pending.Load()
 	return a, nil
 }

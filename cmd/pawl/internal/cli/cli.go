@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-lock/pawl/cmd/pawl/internal/benchcmd"
 	"github.com/pawl-lock/pawl/cmd/pawl/internal/seckill"
 )
 
@@ -77,6 +78,6 @@ file in your state directory, which locks among the processes of one machine.`,
 		}
 		return nil
 	}
-	root.AddCommand(newRun(g), newLs(g), newInspect(g), newSchema(), seckill.Command(), newVersion())
+	root.AddCommand(newRun(g), newLs(g), newInspect(g), newSchema(), seckill.Command(), benchcmd.Command(), newVersion())
 	return root
 }
