@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-lock/pawl/driver"
@@ -16,7 +17,8 @@ import (
 // [driver.Watcher], a [driver.Attacher], a [driver.Raiser] and [driver.Named].
 type Driver struct {
 	db       *sql.DB
-	owned    bool   // Open made db
+	owned    bool   // db was not the caller's
+	pool     any    // what else connections are taken from; nil: db itself
 	file     string // that Open opened, or the server
 	kind     Dialect
 	opts     Options
@@ -33,6 +35,8 @@ type Driver struct {
 	queue  queue
 	waker  waker
 	closed sync.Once
+
+	unprepared atomic.Bool // on PostgreSQL: no statement is kept prepared
 }
 
 var (

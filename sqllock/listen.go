@@ -2,7 +2,6 @@ package sqllock
 
 import (
 	"context"
-	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // listener is the one connection on which a driver that waits in PostgreSQL is told of its calls (LISTEN/NOTIFY). Where
@@ -35,30 +35,38 @@ const (
 )
 
 // listeners counts the connections of each pool that listen, since several drivers may share one pool.
-var listeners = listenersOf{of: make(map[*sql.DB]int)}
+var listeners = listenersOf{of: make(map[any]int)}
 
 type listenersOf struct {
 	mu sync.Mutex
-	of map[*sql.DB]int
+	of map[any]int
 }
 
 // enter counts one more, if the pool has room for it.
-func (l *listenersOf) enter(db *sql.DB) bool {
+func (l *listenersOf) enter(pool any, most int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n := db.Stats().MaxOpenConnections; n > 0 && (l.of[db]+1)*pollRoom > n {
+	if most > 0 && (l.of[pool]+1)*pollRoom > most {
 		return false
 	}
-	l.of[db]++
+	l.of[pool]++
 	return true
 }
 
-func (l *listenersOf) leave(db *sql.DB) {
+func (l *listenersOf) leave(pool any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.of[db]--; l.of[db] == 0 {
-		delete(l.of, db)
+	if l.of[pool]--; l.of[pool] == 0 {
+		delete(l.of, pool)
 	}
+}
+
+// room is the pool that connections come from, and how many it allows; 0: any number.
+func (d *Driver) room() (pool any, most int) {
+	if p, ok := d.pool.(*pgxpool.Pool); ok {
+		return p, int(p.Config().MaxConns)
+	}
+	return d.db, d.db.Stats().MaxOpenConnections
 }
 
 func (l *listener) start() {
@@ -138,10 +146,11 @@ func channelOf(process string) string { return "pawl_" + process }
 // listen takes a connection and hears on it until it is lost. The connection does not go back to the pool.
 func (l *listener) listen(ctx context.Context) error {
 	d := l.s.d
-	if !listeners.enter(d.db) {
+	pool, most := d.room()
+	if !listeners.enter(pool, most) {
 		return errNoRoom
 	}
-	defer listeners.leave(d.db)
+	defer listeners.leave(pool)
 	first, cancel := context.WithTimeout(ctx, longestStatement)
 	defer cancel()
 	conn, err := d.db.Conn(first)
@@ -174,7 +183,8 @@ func (l *listener) hear(ctx, first context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	// Does it arrive? Behind a pooler, another session may be listening.
-	if _, err := d.db.ExecContext(first, "SELECT pg_notify($1, $2)", channel, probe); err != nil {
+	rows, err := d.ask(first, "SELECT pg_notify($1, $2)", channel, probe)
+	if err := scanAll(rows, err, func(func(...any) error) error { return nil }); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, probeAnswers)
@@ -183,6 +193,7 @@ func (l *listener) hear(ctx, first context.Context, conn *pgx.Conn) error {
 		n, err := conn.WaitForNotification(bounded)
 		if err != nil {
 			if ctx.Err() == nil && bounded.Err() != nil {
+				l.unlisten(channel)
 				return errPooler
 			}
 			return err
@@ -198,6 +209,13 @@ func (l *listener) hear(ctx, first context.Context, conn *pgx.Conn) error {
 		}
 		l.s.heard(n.Payload)
 	}
+}
+
+// unlisten takes a LISTEN back that has gone to a session of a pooler's, as far as that is to be had.
+func (l *listener) unlisten(channel string) {
+	ctx, cancel := context.WithTimeout(l.s.d.ctx, time.Second)
+	defer cancel()
+	l.s.d.db.ExecContext(ctx, `UNLISTEN "`+channel+`"`)
 }
 
 // probe is what a driver tells itself. No hold has such an ID.

@@ -7,8 +7,16 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pawl-lock/pawl/driver"
 )
 
 //go:embed postgres.sql
@@ -25,18 +33,51 @@ func postgresDialect() *dialect {
 	}
 }
 
+// NewPgx is [New] for PostgreSQL on a pool of pgx itself, which stays the caller's: it is not configured, and not closed.
+// Each connection is taken for the length of one statement, besides one that listens while places wait, if the pool allows
+// at least three for each driver on it.
+func NewPgx(pool *pgxpool.Pool, opts *Options) *Driver {
+	if pool == nil {
+		d := New(nil, PostgreSQL, opts)
+		d.bad = fmt.Errorf("sqllock: NewPgx was called with a nil *pgxpool.Pool: %w", driver.ErrInvalid)
+		return d
+	}
+	d := New(stdlib.OpenDBFromPool(pool), PostgreSQL, opts)
+	d.owned, d.pool = true, pool // closing this *sql.DB closes no pool
+	return d
+}
+
 type postgres struct{ d *Driver }
 
 func (postgres) listens() bool { return true }
 
 func (p postgres) query(ctx context.Context, statement string, args ...any) (*sql.Rows, error) {
-	return p.d.db.QueryContext(ctx, p.d.sections[statement].text, args...)
+	return p.d.ask(ctx, p.d.sections[statement].text, args...)
 }
 
 func (p postgres) exec(ctx context.Context, statement string, args ...any) error {
-	_, err := p.d.db.ExecContext(ctx, p.d.sections[statement].text, args...)
-	return err
+	rows, err := p.query(ctx, statement, args...)
+	return scanAll(rows, err, func(func(...any) error) error { return nil })
 }
+
+// ask runs a statement that may answer rows. pgx keeps statements prepared in the session. If the session turns out not to
+// have them, or to have another's, a pooler hands out other sessions: from then on nothing is prepared any more.
+func (d *Driver) ask(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	if d.unprepared.Load() {
+		args = append([]any{pgx.QueryExecModeExec}, args...)
+	}
+	rows, err := d.db.QueryContext(ctx, text, args...)
+	if _, is := d.db.Driver().(*stdlib.Driver); is && err != nil && !d.unprepared.Load() {
+		var e *pgconn.PgError
+		if errors.As(err, &e) && (e.Code == noStatement || e.Code == twoStatements) {
+			d.unprepared.Store(true)
+		}
+	}
+	return rows, err
+}
+
+// SQLSTATEs about prepared statements: there is none of that name, there already is one.
+const noStatement, twoStatements = "26000", "42P05"
 
 func asJSON(v any) string {
 	text, err := json.Marshal(v)
@@ -161,7 +202,7 @@ func (p postgres) bury(ctx context.Context, floor int64, dead []write) error {
 }
 
 func postgresFields(ctx context.Context, d *Driver, table string) ([]field, error) {
-	rows, err := d.db.QueryContext(ctx, d.sections["fields"].text, d.dialect.quote(table))
+	rows, err := d.ask(ctx, d.sections["fields"].text, d.dialect.quote(table))
 	return scanFields(rows, err)
 }
 
@@ -178,6 +219,11 @@ func postgresFault(err error) fault {
 	case "40001", "40P01", "55P03": // serialization, deadlock, lock not available
 		f.again = true
 		f.hint = "others change the same rows all the time"
+	case noStatement, twoStatements:
+		f.again = true
+		f.hint = "a pooler is between that knows no prepared statements: set default_query_exec_mode=exec in the pool"
+	case "0A000":
+		f.again = strings.Contains(err.Error(), "cached plan") // the table was made anew; the driver prepares again
 	case "23505", "42P07", "42710": // somebody creates the tables at the same moment
 		f.again = strings.Contains(err.Error(), "pg_") || code != "23505"
 	case "42P01":

@@ -72,7 +72,7 @@ func (d *Driver) checkTables(ctx context.Context) (missing bool, err error) {
 		}
 	}
 	if _, file := d.store.(*fileStore); !missing && !file { // a file has its row when it is first used
-		rows, err := d.db.QueryContext(ctx, "SELECT one FROM "+d.dialect.quote(tables(d.opts)["state"]))
+		rows, err := d.ask(ctx, "SELECT one FROM "+d.dialect.quote(tables(d.opts)["state"]))
 		missing = true
 		err = scanAll(rows, err, func(func(...any) error) error { missing = false; return nil })
 		return missing, err

@@ -280,6 +280,9 @@ func (d *database) errors(t *testing.T) {
 		if err == nil || errors.Is(err, fence.ErrStale) || !strings.Contains(err.Error(), `"errors"`) {
 			t.Errorf("%s: got %v", what, err)
 		}
+		if what == "a finished transaction" && !errors.Is(err, sql.ErrTxDone) {
+			t.Errorf("%s: got %v, want one that matches sql.ErrTxDone", what, err)
+		}
 		t.Log(err)
 	}
 	if d.Dialect != fence.SQLite {

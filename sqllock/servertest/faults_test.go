@@ -2,6 +2,7 @@ package servertest
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -203,4 +204,51 @@ func testFrozen(t *testing.T, s product) {
 	}
 	s.Cont()
 	settle(t, "renewed when the server goes on", func() bool { return renew(t, d, a) == nil })
+}
+
+// A server that becomes read-only under a holder (a primary that was demoted) refuses, and says so; the hold is not given up
+// for that, and goes on when the server can write again.
+func testReadOnly(t *testing.T, s product) {
+	d := s.open(t)
+	a := mustTake(t, d, "x", time.Minute)
+	var as *sqllock.Driver
+	on, off := []string{"SET GLOBAL read_only = 1"}, []string{"SET GLOBAL read_only = 0"}
+	if s.dialect == sqllock.PostgreSQL {
+		on = []string{"ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"}
+		off = []string{"SET default_transaction_read_only = off", "ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()"}
+		as = d
+	} else { // who may do anything may write to a read-only server as well
+		s.exec(t, "CREATE USER app@'%' IDENTIFIED BY 'pw'")
+		s.exec(t, "GRANT ALL ON pawl.* TO app@'%'")
+		db, err := sql.Open("mysql", "app:pw@tcp("+s.Addr+")/pawl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { db.Close() })
+		as = s.on(t, db, nil)
+	}
+	admin := s.DB()
+	admin.SetMaxOpenConns(1) // a session that has begun
+	run := func(statements []string) {
+		t.Helper()
+		for _, st := range statements {
+			if _, err := admin.Exec(st); err != nil {
+				t.Fatalf("%s: %v", st, err)
+			}
+		}
+	}
+	run(on)
+	settle(t, "refused", func() bool { return renew(t, as, a) != nil })
+	err := renew(t, as, a)
+	mustSay(t, "Renew on a read-only server", err, "read-only", "primary")
+	if errors.Is(err, driver.ErrNotHeld) {
+		t.Errorf("Renew on a read-only server: %v", err)
+	}
+	mustSay(t, "Try on a read-only server", try(t, as, "y"), "read-only", "primary")
+	if _, err := as.Inspect(within(t, soon), "x"); err != nil {
+		t.Errorf("Inspect on a read-only server: %v", err)
+	}
+	run(off)
+	settle(t, "renewed when the server writes again", func() bool { return renew(t, as, a) == nil })
+	mustRelease(t, as, a)
 }

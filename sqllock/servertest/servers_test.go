@@ -39,12 +39,14 @@ func postgres(t testing.TB, args ...string) product {
 func on(t *testing.T, f func(t *testing.T, s product)) {
 	t.Helper()
 	t.Parallel()
-	for name, start := range map[string]func(testing.TB, ...string) product{"MariaDB": mariadb, "PostgreSQL": postgres} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f(t, start(t))
-		})
-	}
+	t.Run("MariaDB", func(t *testing.T) {
+		t.Parallel()
+		f(t, mariadb(t))
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		t.Parallel()
+		f(t, postgres(t))
+	})
 }
 
 // TestServer has the tests that leave a server as it was share one, each with tables of its own.
@@ -56,6 +58,7 @@ func TestServer(t *testing.T) {
 		}{
 			{"idle", testIdle}, {"locked_row", testLockedRow}, {"pools", testPools}, {"rights", testRights}, {"refuses", testRefuses},
 			{"sweep", testSweep}, {"renew_many", testRenewMany}, {"crowd", testCrowd}, {"mysql_statements", testMySQLStatements}, {"killed_connections", testKilledConnections},
+			{"pooler", testPooler}, {"pgx", testPgx}, {"statements", testStatements}, {"read_only", testReadOnly},
 		} {
 			s.table = c.name
 			t.Run(c.name, func(t *testing.T) { c.test(t, s) })

@@ -37,11 +37,7 @@ var postgres = kind{
 		if err := os.WriteFile(file, []byte(password), 0o600); err != nil {
 			return nil, err
 		}
-		if a := cmd.SysProcAttr; a != nil {
-			uid, gid := int(a.Credential.Uid), int(a.Credential.Gid)
-			return cmd, errors.Join(os.Chown(s.Dir, uid, gid), os.Chown(file, uid, gid))
-		}
-		return cmd, nil
+		return cmd, give(cmd, s.Dir, file)
 	},
 	run: func(s *Server) (*exec.Cmd, error) {
 		s.Socket = filepath.Join(s.Dir, ".s.PGSQL."+s.port())
@@ -67,21 +63,40 @@ func postgresCommand(program string, args ...string) (*exec.Cmd, error) {
 		dir = slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) })
 	}
 	cmd := exec.Command(filepath.Join(dir, program), args...)
+	return cmd, asPostgres(cmd)
+}
+
+// give makes files the property of whom a command runs as.
+func give(cmd *exec.Cmd, files ...string) error {
+	if cmd.SysProcAttr == nil {
+		return nil
+	}
+	who := cmd.SysProcAttr.Credential
+	for _, f := range files {
+		if err := os.Chown(f, int(who.Uid), int(who.Gid)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asPostgres has root run a program as the user postgres.
+func asPostgres(cmd *exec.Cmd) error {
 	if os.Getuid() != 0 {
-		return cmd, nil
+		return nil
 	}
 	u, err := user.Lookup("postgres")
 	if err != nil {
-		return nil, fmt.Errorf("it does not run as root: %w", err)
+		return fmt.Errorf("it does not run as root: %w", err)
 	}
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	gid, err := strconv.ParseUint(u.Gid, 10, 32)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	return cmd, nil
+	return nil
 }

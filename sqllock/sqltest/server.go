@@ -45,6 +45,36 @@ type kind struct {
 	run     func(s *Server) (*exec.Cmd, error)
 	where   func(s *Server) // fills in URL, DSN and Driver
 	finish  syscall.Signal  // ends it at once and leaves nothing behind
+	ahead   time.Duration   // its wall clock is off by that
+}
+
+// StartMariaDBAhead is StartMariaDB with a wall clock that is ahead of the machine's. It takes Debian's package faketime.
+func StartMariaDBAhead(t testing.TB, ahead time.Duration, args ...string) *Server {
+	t.Helper()
+	k := mariadb
+	k.ahead = ahead
+	return start(t, k, args)
+}
+
+// StartPostgresAhead is StartPostgres with a wall clock that is ahead of the machine's. It takes Debian's package faketime.
+func StartPostgresAhead(t testing.TB, ahead time.Duration, args ...string) *Server {
+	t.Helper()
+	k := postgres
+	k.ahead = ahead
+	return start(t, k, args)
+}
+
+// shift has a program see another wall clock. Its monotonic clock, by which it sleeps, stays.
+func (k kind) shift(cmd *exec.Cmd) error {
+	if k.ahead == 0 {
+		return nil
+	}
+	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
+	if len(found) == 0 {
+		return errors.New("libfaketime is not here: install faketime")
+	}
+	cmd.Env = append(os.Environ(), "LD_PRELOAD="+found[0], fmt.Sprintf("FAKETIME=%+ds", int64(k.ahead.Seconds())), "FAKETIME_DONT_FAKE_MONOTONIC=1", "FAKETIME_DONT_RESET=1")
+	return nil
 }
 
 // password is what the servers' user pawl has, so that tests can look for it where it should not be.
@@ -135,6 +165,9 @@ func (s *Server) log() string { return filepath.Join(s.Dir, "output") }
 
 func (s *Server) spawn() error {
 	cmd, err := s.kind.run(s)
+	if err == nil {
+		err = s.kind.shift(cmd)
+	}
 	if err != nil {
 		return err
 	}
