@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that the tests start servers from. Does nothing if they are there.
 set -eu
-packages='redis-server mariadb-server postgresql pgbouncer faketime etcd-server etcd-client zookeeper libcurator-recipes-java python3-kazoo default-jdk-headless'
+packages='redis-server mariadb-server postgresql pgbouncer faketime etcd-server etcd-client zookeeper libcurator-recipes-java python3-kazoo python3-redis default-jdk-headless'
 missing=
 for p in $packages; do
 	[ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing="$missing $p"
