@@ -112,7 +112,8 @@ func (t *target) take(ctx context.Context, try bool) (*Lease, error) {
 			return up.reenter(ctx, t, try)
 		}
 	}
-	w := &waiter{t: t, ch: make(chan struct{}, 1)}
+	w := c.waiter(t)
+	defer c.free(w)
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -139,8 +140,6 @@ func (t *target) take(ctx context.Context, try bool) (*Lease, error) {
 		// Beside the leader's first request, which says nothing yet about who may get in: ask for ourselves.
 		w.leading, w.beside = true, true
 		ln.live++
-		c.mu.Unlock()
-		return c.contend(ctx, w, true)
 	case try:
 		if g != nil && g.idle {
 			c.drain(g)
@@ -157,9 +156,7 @@ func (t *target) take(ctx context.Context, try bool) (*Lease, error) {
 		if l, err := c.park(ctx, w); l != nil || err != nil {
 			return l, err
 		}
-		return c.contend(ctx, w, false)
 	}
-	c.mu.Unlock()
 	return c.contend(ctx, w, try)
 }
 
@@ -182,12 +179,16 @@ func (e *HeldError) learn(c *core, d *driver.HeldError) {
 	e.Here = d.By.ID != "" && c.ours(d.By.ID)
 }
 
-// park waits in the local line until w leads (nil, nil), was handed a lease, failed, or ctx ended.
+// park waits in the local line until w leads (nil, nil, and c.mu is held), was handed a lease, failed, or ctx ended.
 func (c *core) park(ctx context.Context, w *waiter) (*Lease, error) {
 	for {
-		select {
-		case <-w.ch:
-		case <-ctx.Done():
+		if done := ctx.Done(); done == nil {
+			<-w.ch // half as dear as a select
+		} else {
+			select {
+			case <-w.ch:
+			case <-done:
+			}
 		}
 		c.mu.Lock()
 		switch {
@@ -213,7 +214,6 @@ func (c *core) park(ctx context.Context, w *waiter) (*Lease, error) {
 			c.mu.Unlock()
 			return nil, c.gaveUp(ctx, w, held, here)
 		case w.leading:
-			c.mu.Unlock()
 			return nil, nil
 		}
 		c.mu.Unlock()
@@ -235,13 +235,12 @@ func (c *core) gaveUp(ctx context.Context, w *waiter, held *driver.HeldError, he
 }
 
 // contend asks the store for w until it is granted, refused, or ctx ends. A Lock that has been in line rides out a
-// failing store for one TTL, counted from the first failure.
+// failing store for one TTL, counted from the first failure. c.mu is held when it is called, and not when it returns.
 func (c *core) contend(ctx context.Context, w *waiter, try bool) (*Lease, error) {
 	var timer *time.Timer
 	var outage driver.Instant
 	pause := minPause
-	for {
-		c.mu.Lock()
+	for ; ; c.mu.Lock() {
 		switch { // looked at under the same lock as trying is set: nobody hands w a lease once it asks the store
 		case w.lease != nil:
 			l := w.lease
@@ -296,7 +295,7 @@ func (c *core) contend(ctx context.Context, w *waiter, try bool) (*Lease, error)
 			}
 			w.held = held
 			if try {
-				w.con = nil // nothing of it is in the store
+				w.con, con.w = nil, nil // nothing of it is in the store
 				c.quitLine(w)
 				c.mu.Unlock()
 				e := &HeldError{Name: w.t.name}
@@ -310,7 +309,7 @@ func (c *core) contend(ctx context.Context, w *waiter, try bool) (*Lease, error)
 			if !certain || w.held != nil {
 				c.settle(con)
 			}
-			w.con = nil
+			w.con, con.w = nil, nil
 			if ctx.Err() == nil && (!certain || errors.Is(err, driver.ErrNotDone) || errors.Is(err, driver.ErrDone)) {
 				// The answer is about the store or the name, not the caller: those behind would only get it one by one.
 				for o := w.ln.head; o != nil; o = o.next {

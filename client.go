@@ -47,11 +47,16 @@ type core struct {
 	cancel context.CancelFunc
 	events events
 	tasks  tasks
+	spare  sync.Pool // of waiters
 
 	mu     sync.Mutex
 	closed bool
 	lines  map[lineKey]*line
 	agenda agenda
+
+	shared     context.Context // of releases
+	sharedStop context.CancelFunc
+	sharedAt   driver.Instant // when it was made
 }
 
 // New makes a client over d, which it owns from now on: Close closes it. It does no I/O and starts nothing; the first
@@ -167,7 +172,7 @@ func (c *Client) Close() error {
 	c.tasks.wait(closeGrace)
 	c.cancel()
 	c.tasks.wait(closeGrace)
-	c.stopAgenda()
+	c.stopTimers()
 	return errors.Join(append(errs, c.d.Close())...)
 }
 
@@ -187,8 +192,8 @@ func (a after) run() {
 
 // tasks counts background goroutines. Unlike a sync.WaitGroup it may grow while somebody waits, and the wait is bounded.
 type tasks struct {
+	n    atomic.Int64
 	mu   sync.Mutex
-	n    int
 	idle chan struct{} // closed when n falls to 0; nil while nobody waits
 }
 
@@ -200,16 +205,15 @@ func (t *tasks) run(f func()) {
 	}()
 }
 
-func (t *tasks) begin() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.n++
-}
+func (t *tasks) begin() { t.n.Add(1) }
 
 func (t *tasks) end() {
+	if t.n.Add(-1) > 0 {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.n--; t.n == 0 && t.idle != nil {
+	if t.idle != nil && t.n.Load() == 0 {
 		close(t.idle)
 		t.idle = nil
 	}
@@ -217,7 +221,7 @@ func (t *tasks) end() {
 
 func (t *tasks) wait(limit time.Duration) {
 	t.mu.Lock()
-	if t.n == 0 {
+	if t.n.Load() == 0 {
 		t.mu.Unlock()
 		return
 	}

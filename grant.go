@@ -137,31 +137,61 @@ func (c *core) lose(g *grant, why Reason, err error, out *after) {
 // release gives g back and lets the next one here ask the store.
 func (g *grant) release() {
 	c := g.cl.core
-	g.endHold(driver.End{})
+	c.mu.Lock()
+	x := g.exit(driver.Now(), driver.End{})
+	c.mu.Unlock()
+	x.leave(c)
 	c.mu.Lock()
 	c.depart(g)
 	c.mu.Unlock()
 }
 
-// endHold gives g back in the store, in the caller's goroutine, within releaseLimit. No lease is left.
-func (g *grant) endHold(end driver.End) error {
-	c := g.cl.core
-	c.mu.Lock()
-	limit := min(releaseLimit, max(g.trust.Until(), 100*time.Millisecond))
-	hold, renewing := g.hold, g.renewing
+// exit is what it takes to give a grant back in the store.
+type exit struct {
+	hold     driver.Hold
+	end      driver.End
+	kept     driver.Instant // until when a MinHold keeps the name taken
+	limit    time.Duration
+	shared   context.Context // ends after limit, about; nil: make one
+	renewing chan struct{}
+}
+
+func (g *grant) exit(now driver.Instant, end driver.End) exit {
 	end.Last = g.last
-	kept := g.start.Add(g.cl.pol.minHold)
-	c.mu.Unlock()
+	x := exit{hold: g.hold, end: end, kept: g.start.Add(g.cl.pol.minHold), renewing: g.renewing}
+	if x.limit = min(releaseLimit, max(g.trust.Sub(now), 100*time.Millisecond)); x.limit == releaseLimit {
+		x.shared = g.cl.brief(now)
+	}
+	return x
+}
+
+// brief is a context that ends after releaseLimit, or a little earlier. Many releases share one: a context with a timer costs
+// as much as the rest of an Unlock.
+func (c *core) brief(now driver.Instant) context.Context {
+	if c.shared == nil || now.Sub(c.sharedAt) > releaseLimit/20 {
+		c.sharedAt = now
+		c.shared, c.sharedStop = context.WithTimeout(context.Background(), releaseLimit)
+	}
+	return c.shared
+}
+
+// leave gives a grant back in the store, in the caller's goroutine, within its limit. No lease is left.
+func (x *exit) leave(c *core) error {
+	hold, kept := x.hold, x.kept
 	release := func(ctx context.Context) error {
-		e := end
+		e := x.end
 		if keep := kept.Until(); keep > 0 && e.Keep == 0 {
 			e.Keep = (keep + time.Millisecond - 1).Truncate(time.Millisecond)
 		}
 		return c.d.Release(ctx, hold, e)
 	}
 
-	ctx, stop := context.WithTimeout(context.Background(), limit)
-	defer stop()
+	ctx := x.shared
+	if ctx == nil {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(context.Background(), x.limit)
+		defer stop()
+	}
 	err := release(ctx)
 	perhaps := false // an earlier request, which had no answer, may have done it
 	for pause := minPause; err != nil && !isAny(err, ErrNotHeld, ErrClosed) && ctx.Err() == nil; pause *= 2 {
@@ -180,14 +210,14 @@ func (g *grant) endHold(end driver.End) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrNotHeld):
-		err = &LostError{Name: hold.Name, Token: g.last, Reason: Revoked}
+		err = &LostError{Name: hold.Name, Token: x.end.Last, Reason: Revoked}
 	default:
 		// A renewal that is still under way could outlive a release that may not have arrived. It has had as long as the
 		// release, and ends about now.
-		if renewing != nil {
+		if x.renewing != nil {
 			t := time.NewTimer(minPause)
 			select {
-			case <-renewing:
+			case <-x.renewing:
 			case <-t.C:
 			}
 			t.Stop()

@@ -28,6 +28,11 @@ func (p *plan) together(ctx context.Context, try bool) (Leases, int, error) {
 	if ws == nil {
 		return nil, 0, nil
 	}
+	defer func() {
+		for _, w := range ws {
+			c.free(w)
+		}
+	}()
 	places := make([]driver.Place, len(ws))
 	var grants []driver.Grant
 	var err error
@@ -54,7 +59,7 @@ func (p *plan) together(ctx context.Context, try bool) (Leases, int, error) {
 		if !known {
 			c.settle(w.con)
 		}
-		w.con = nil
+		w.con.w, w.con = nil, nil
 		c.quitLine(w)
 	}
 	c.mu.Unlock()
@@ -90,7 +95,8 @@ func (c *core) leadAll(locks []*target) []*waiter {
 	}
 	ws := make([]*waiter, len(locks))
 	for i, t := range locks {
-		w := &waiter{t: t, ch: make(chan struct{}, 1), ln: c.line(lineOf(t)), leading: true, trying: true}
+		w := c.waiter(t)
+		w.ln, w.leading, w.trying = c.line(lineOf(t)), true, true
 		w.ln.push(w)
 		w.ln.leader = w
 		w.con = c.contender(w, false)

@@ -106,9 +106,12 @@ func (c *core) arm() {
 	}
 }
 
-func (c *core) stopAgenda() {
+func (c *core) stopTimers() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.sharedStop != nil {
+		c.sharedStop()
+	}
 	if c.agenda.timer != nil {
 		c.agenda.timer.Stop()
 	}

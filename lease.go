@@ -262,6 +262,7 @@ func (l *Lease) unlock(end driver.End) error {
 	lost := g.lost
 	var err error
 	release := false
+	var x exit
 	switch {
 	case lost != nil:
 		err = lost
@@ -272,6 +273,7 @@ func (l *Lease) unlock(end driver.End) error {
 	default:
 		c.agenda.remove(g) // draining: no renewal starts any more
 		release = true
+		x = g.exit(now, end)
 	}
 	if release {
 		c.tasks.begin() // Close waits for it
@@ -287,7 +289,7 @@ func (l *Lease) unlock(end driver.End) error {
 	if lost != nil {
 		g.giveBack()
 	} else {
-		err = g.endHold(end)
+		err = x.leave(c)
 		l.tell(Released, now.Sub(l.got), err)
 		c.mu.Lock()
 		c.depart(g)

@@ -56,6 +56,25 @@ type waiter struct {
 	held       *driver.HeldError
 }
 
+func (c *core) waiter(t *target) *waiter {
+	w, _ := c.spare.Get().(*waiter)
+	if w == nil {
+		w = &waiter{ch: make(chan struct{}, 1)}
+	}
+	w.t = t
+	return w
+}
+
+// free lets another Lock use w, which is in no line any more, so that nobody pings it.
+func (c *core) free(w *waiter) {
+	select {
+	case <-w.ch:
+	default:
+	}
+	*w = waiter{ch: w.ch}
+	c.spare.Put(w)
+}
+
 func (w *waiter) ping() {
 	select {
 	case w.ch <- struct{}{}:

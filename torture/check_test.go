@@ -187,7 +187,7 @@ func (l *ledger) checkWake(r driver.Record, procs []*proc) {
 // exported method shows.
 func (l *ledger) checkEmpty(p *proc) {
 	c := reflect.ValueOf(p.client).Elem().FieldByName("core").Elem()
-	lines, grants, tasks := c.FieldByName("lines").Len(), c.FieldByName("agenda").FieldByName("grants").Len(), c.FieldByName("tasks").FieldByName("n").Int()
+	lines, grants, tasks := c.FieldByName("lines").Len(), c.FieldByName("agenda").FieldByName("grants").Len(), c.FieldByName("tasks").FieldByName("n").FieldByName("v").Int()
 	p.mu.Lock()
 	held := p.held
 	p.mu.Unlock()
