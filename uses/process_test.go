@@ -123,6 +123,10 @@ type line struct {
 	words []string
 }
 
+func (l line) String() string {
+	return fmt.Sprintf("%s %d %s", l.at.Format("05.000"), l.id, strings.Join(l.words, " "))
+}
+
 func (l line) is(what string) bool { return l.words[0] == what }
 
 func (l line) number(i int) int64 {
