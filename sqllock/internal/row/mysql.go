@@ -59,8 +59,13 @@ func (m mariadb) now(c Clock, _ *table) string {
 }
 
 func (mariadb) insert() (verb, tail string) { return "INSERT", "" }
-func (mariadb) forUpdate() string           { return " FOR UPDATE" }
-func (mariadb) skipLocked() string          { return " FOR UPDATE SKIP LOCKED" }
+func (mariadb) begin() string               { return "START TRANSACTION" }
+
+// by has the server find rows by their key, since a scan, which it likes better in small tables, would lock all others.
+func (m mariadb) by(t *table) string { return " FORCE INDEX (" + m.quote(t.index) + ")" }
+
+func (mariadb) forUpdate() string  { return " FOR UPDATE" }
+func (mariadb) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
 
 func (m mariadb) columns(ctx context.Context, d *Driver) (*table, []column, error) {
 	schema, name := "DATABASE()", d.lay.Table
@@ -68,23 +73,27 @@ func (m mariadb) columns(ctx context.Context, d *Driver) (*table, []column, erro
 		schema, name = m.text(nil, before), after
 	}
 	rows, err := d.db.QueryContext(ctx, fmt.Sprintf(`SELECT COLUMN_NAME, DATA_TYPE, COALESCE(CHARACTER_MAXIMUM_LENGTH, 0), COALESCE(DATETIME_PRECISION, 0),
-	IS_NULLABLE = 'YES' OR COLUMN_DEFAULT IS NOT NULL OR EXTRA <> '', COLUMN_KEY, COALESCE(CHARACTER_SET_NAME, ''), COALESCE(COLLATION_NAME, ''),
+	IS_NULLABLE = 'YES' OR COLUMN_DEFAULT IS NOT NULL OR EXTRA <> '',
+	(SELECT MIN(i.INDEX_NAME) FROM (
+		SELECT INDEX_NAME, MAX(COLUMN_NAME) AS only FROM information_schema.STATISTICS
+		WHERE TABLE_SCHEMA = %[1]s AND TABLE_NAME = %[2]s AND NON_UNIQUE = 0 GROUP BY INDEX_NAME HAVING COUNT(*) = 1 AND COUNT(SUB_PART) = 0
+	) AS i WHERE i.only = c.COLUMN_NAME), COALESCE(CHARACTER_SET_NAME, ''), COALESCE(COLLATION_NAME, ''),
 	@@autocommit, @@session.time_zone = @@global.time_zone
-FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s`, schema, m.text(nil, name)))
+FROM information_schema.COLUMNS AS c WHERE TABLE_SCHEMA = %[1]s AND TABLE_NAME = %[2]s`, schema, m.text(nil, name)))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer rows.Close()
 	t := &table{}
 	var out []column
-	primary := 0
 	for rows.Next() {
 		var c column
 		var chars int64
 		var precision int
 		var commits, zone bool
-		var key, charset, collation string
-		if err := rows.Scan(&c.name, &c.kind, &chars, &precision, &c.optional, &key, &charset, &collation, &commits, &zone); err != nil {
+		var charset, collation string
+		var index sql.NullString // that makes it unique
+		if err := rows.Scan(&c.name, &c.kind, &chars, &precision, &c.optional, &index, &charset, &collation, &commits, &zone); err != nil {
 			return nil, nil, err
 		}
 		switch c.kind {
@@ -96,17 +105,14 @@ FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s`, sc
 				c.step *= 10
 			}
 		}
-		if key == "PRI" {
-			primary++
-		}
-		c.unique = key == "PRI" || key == "UNI"
+		c.unique = index.Valid
 		switch {
 		case !commits:
 			return nil, nil, d.invalid("the pool's sessions have autocommit off, so that nothing is committed: leave it on")
 		case strings.EqualFold(c.name, d.lay.Until) && c.kind == "timestamp" && !zone && !d.lay.Clock.Local:
 			return nil, nil, d.invalid("the pool's sessions have a time_zone of their own, and the column %s of the table %s is %s, whose values depend on it: leave time_zone out of the DSN", c.name, d.lay.Table, c.kind)
 		case strings.EqualFold(c.name, d.lay.Key):
-			t.collation = collation
+			t.collation, t.index = collation, index.String
 			switch charset {
 			case "utf8mb4", "":
 				t.widest = 4
@@ -118,15 +124,10 @@ FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s`, sc
 		}
 		out = append(out, c)
 	}
-	if primary > 1 { // a key of several columns makes none of them unique
-		for i := range out {
-			out[i].unique = false
-		}
-	}
 	return t, out, rows.Err()
 }
 
-func (m mariadb) number(ctx context.Context, d *Driver, tx *sql.Tx, key string, now int64, span int) (last int64, err error) {
+func (m mariadb) number(ctx context.Context, d *Driver, tx *sql.Conn, key string, now int64, span int) (last int64, err error) {
 	table, name := d.name(d.lay.Tokens), "X'"+hex.EncodeToString([]byte(key))+"'"
 	if _, err := tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (name, last) VALUES (%s, %d) ON DUPLICATE KEY UPDATE last = GREATEST(last, %d) + %d",
 		table, name, now+int64(span)-1, now-1, span)); err != nil {
@@ -154,7 +155,7 @@ func (mariadb) fault(err error) fault {
 	case 1054, 1366, 1265, 1292, 1406:
 		f.hint = "its columns do not fit: compare them with what Schema prints, and with Options"
 	case 1142, 1143, 1044, 1227, 1370:
-		f.hint = "this user lacks a right: it needs SELECT, INSERT, UPDATE and DELETE on the table, and the same on the table of tokens"
+		f.hint = "this user lacks a right: it needs SELECT, INSERT and UPDATE on the table and on the table of tokens, and on a plain table DELETE"
 	case 1290, 1792, 1836, 3100:
 		f.hint = "the server is read-only: connect to the primary"
 	case 1040, 1203, 1226:

@@ -99,7 +99,7 @@ func (p *place) once(ctx context.Context, span int) (driver.Grant, error) {
 		by := l.shown(p.r.Name, seen.now)
 		return driver.Grant{}, &driver.HeldError{By: by, Remaining: by.Remaining, Ahead: -1}
 	}
-	err = d.transact(ctx, func(tx *sql.Tx) error {
+	err = d.transact(ctx, func(tx *sql.Conn) error {
 		if d.lay.Tokens != "" {
 			g.Span = span
 			if g.Token, err = d.wire.number(ctx, d, tx, key, seen.now, span); err != nil {
@@ -155,7 +155,7 @@ func (p *place) Leave(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = d.transact(ctx, func(tx *sql.Tx) error {
+		err = d.transact(ctx, func(tx *sql.Conn) error {
 			s := d.statement()
 			d.insert(s, t, line{key: key, by: p.r.ID, at: t.floor(seen.now), until: t.floor(seen.now)})
 			switch n, err := s.exec(ctx, tx); {

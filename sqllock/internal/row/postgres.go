@@ -56,6 +56,8 @@ func (p postgres) now(c Clock, t *table) string {
 }
 
 func (postgres) insert() (verb, tail string) { return "INSERT", " ON CONFLICT DO NOTHING" }
+func (postgres) begin() string               { return "BEGIN" }
+func (postgres) by(*table) string            { return "" }
 func (postgres) forUpdate() string           { return " FOR UPDATE" }
 func (postgres) skipLocked() string          { return " FOR UPDATE SKIP LOCKED" }
 
@@ -111,12 +113,12 @@ WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped`
 	return t, out, rows.Err()
 }
 
-func (p postgres) number(ctx context.Context, d *Driver, tx *sql.Tx, key string, now int64, span int) (token int64, err error) {
+func (p postgres) number(ctx context.Context, d *Driver, tx *sql.Conn, key string, now int64, span int) (token int64, err error) {
 	return numberReturning(ctx, d, tx, key, now, span, p.text)
 }
 
 // numberReturning reserves span numbers above all that were given out for a name.
-func numberReturning(ctx context.Context, d *Driver, tx *sql.Tx, key string, now int64, span int, value func(*statement, string) string) (token int64, err error) {
+func numberReturning(ctx context.Context, d *Driver, tx *sql.Conn, key string, now int64, span int, value func(*statement, string) string) (token int64, err error) {
 	s, w := d.statement(), d.wire
 	s.add("INSERT INTO %s AS t (name, last) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET last = ", d.name(d.lay.Tokens), value(s, key), w.num(s, now+int64(span)-1))
 	s.add("CASE WHEN t.last < %s THEN %s ELSE t.last END + %s RETURNING last", w.num(s, now-1), w.num(s, now-1), w.num(s, int64(span)))
@@ -145,7 +147,7 @@ func (postgres) fault(err error) fault {
 	case "42703", "42804", "42P10":
 		f.hint = "its columns do not fit: compare them with what Schema prints, and with Options"
 	case "42501":
-		f.hint = "this user lacks a right: it needs SELECT, INSERT, UPDATE and DELETE on the table, and the same on the table of tokens"
+		f.hint = "this user lacks a right: it needs SELECT, INSERT and UPDATE on the table and on the table of tokens, and on a plain table DELETE"
 	case "25006":
 		f.hint = "the server or the session is read-only: connect to the primary"
 	case "53300":

@@ -370,7 +370,7 @@ func (d *Driver) renew(ctx context.Context, hs []driver.Hold, errs []error, todo
 		keys[n] = d.stored(hs[i].Name)
 	}
 	var missing []int
-	err = d.transact(ctx, func(tx *sql.Tx) error {
+	err = d.transact(ctx, func(tx *sql.Conn) error {
 		missing = nil
 		seen, err := d.readIn(ctx, tx, t, d.wire.skipLocked(), keys...)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -25,10 +26,12 @@ type wire interface {
 	bytes(column string) string                   // a text column as its exact bytes
 	now(c Clock, t *table) string                 // microseconds; "": the client's clock
 	insert() (verb, tail string)                  // that does nothing, or answers fault.exists, if there is such a row
-	forUpdate() string                            // waits for whoever has the row locked
-	skipLocked() string                           // leaves it out
+	begin() string
+	by(t *table) string // how rows that are to be locked are found
+	forUpdate() string  // waits for whoever has the row locked
+	skipLocked() string // leaves it out
 	columns(ctx context.Context, d *Driver) (*table, []column, error)
-	number(ctx context.Context, d *Driver, tx *sql.Tx, key string, now int64, span int) (int64, error)
+	number(ctx context.Context, d *Driver, tx *sql.Conn, key string, now int64, span int) (int64, error)
 	fault(err error) fault
 }
 
@@ -125,7 +128,7 @@ func (d *Driver) still(s *statement, old *line) {
 // extend moves the end of rows that the transaction has locked.
 func (d *Driver) extend(s *statement, t *table, keys []string, until int64) {
 	w := d.wire
-	s.add("UPDATE %s SET %s = %s WHERE %s IN %s", d.name(d.lay.Table), w.quote(d.lay.Until), t.time(s, until), w.quote(d.lay.Key), w.list(s, keys))
+	s.add("UPDATE %s%s SET %s = %s WHERE %s IN %s", d.name(d.lay.Table), w.by(t), w.quote(d.lay.Until), t.time(s, until), w.quote(d.lay.Key), w.list(s, keys))
 }
 
 // fields are the columns that scan reads.
@@ -148,9 +151,9 @@ func (d *Driver) read(ctx context.Context, t *table, keys ...string) (*sight, er
 }
 
 // readIn reads rows and locks them.
-func (d *Driver) readIn(ctx context.Context, tx *sql.Tx, t *table, locks string, keys ...string) (*sight, error) {
+func (d *Driver) readIn(ctx context.Context, tx *sql.Conn, t *table, locks string, keys ...string) (*sight, error) {
 	s, key := d.statement(), d.wire.quote(d.lay.Key)
-	s.add("SELECT %s FROM %s AS t WHERE t.%s IN %s ORDER BY t.%s%s", d.fields(t), d.name(d.lay.Table), key, d.wire.list(s, keys), key, locks)
+	s.add("SELECT %s FROM %s AS t%s WHERE t.%s IN %s ORDER BY t.%s%s", d.fields(t), d.name(d.lay.Table), d.wire.by(t), key, d.wire.list(s, keys), key, locks)
 	return d.scan(ctx, tx, s, keys)
 }
 
@@ -210,19 +213,33 @@ func (c Clock) wall(t time.Time) int64 {
 
 var errCommit = errors.New("the transaction may or may not have been committed")
 
-func (d *Driver) transact(ctx context.Context, f func(tx *sql.Tx) error) error {
-	tx, err := d.db.BeginTx(ctx, nil)
+// transact runs f in a transaction. It does not use sql.Tx, whose Commit has no context: with MySQL's driver it waits for a
+// server that is silent for as long as that pleases.
+func (d *Driver) transact(ctx context.Context, f func(c *sql.Conn) error) error {
+	c, err := d.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback()
-	if err := f(tx); err != nil {
-		return err
+	defer c.Close()
+	_, err = c.ExecContext(ctx, d.wire.begin())
+	if err == nil {
+		err = f(c)
 	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("%w: %w", errCommit, err)
+	if err == nil {
+		if _, err = c.ExecContext(ctx, "COMMIT"); err == nil {
+			return nil
+		}
+		err = fmt.Errorf("%w: %w", errCommit, err)
 	}
-	return nil
+	undone := false
+	if ctx.Err() == nil {
+		_, bad := c.ExecContext(ctx, "ROLLBACK")
+		undone = bad == nil
+	}
+	if !undone { // the database rolls back what belongs to a connection that is closed
+		c.Raw(func(any) error { return sqldriver.ErrBadConn })
+	}
+	return err
 }
 
 // retry repeats f while the database answers that another writer is in the way, until ctx ends, and says what failed.

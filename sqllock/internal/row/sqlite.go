@@ -46,6 +46,8 @@ func (sqlite) micros(column string) string {
 func (sqlite) bytes(column string) string { return "CAST(" + column + " AS BLOB)" }
 func (sqlite) now(Clock, *table) string   { return "" }
 func (sqlite) insert() (string, string)   { return "INSERT", " ON CONFLICT DO NOTHING" }
+func (sqlite) begin() string              { return "BEGIN IMMEDIATE" }
+func (sqlite) by(*table) string           { return "" }
 func (sqlite) forUpdate() string          { return "" } // a transaction that writes has the whole file
 func (sqlite) skipLocked() string         { return "" }
 
@@ -87,7 +89,7 @@ FROM pragma_table_info(?1, ?2) AS c`, name, schema)
 	return &table{widest: 4, collation: "that it was declared with"}, out, rows.Err()
 }
 
-func (w sqlite) number(ctx context.Context, d *Driver, tx *sql.Tx, key string, now int64, span int) (int64, error) {
+func (w sqlite) number(ctx context.Context, d *Driver, tx *sql.Conn, key string, now int64, span int) (int64, error) {
 	return numberReturning(ctx, d, tx, key, now, span, w.text)
 }
 

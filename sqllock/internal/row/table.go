@@ -17,6 +17,7 @@ type table struct {
 	zoned             bool   // PostgreSQL: times are instants, not readings of a wall clock
 	widest            int    // bytes of a character that the key can store
 	collation         string // of the key
+	index             string // of the key, in MySQL
 }
 
 // column is a column of it.
@@ -62,7 +63,7 @@ func (d *Driver) look(ctx context.Context) (*table, error) {
 		rows, err := d.db.QueryContext(ctx, s.sql.String())
 		if err == nil {
 			rows.Close()
-			err = fmt.Errorf("its columns cannot be seen: this user needs SELECT, INSERT, UPDATE and DELETE on it")
+			err = fmt.Errorf("its columns cannot be seen: this user lacks the right to SELECT from it")
 		}
 		return nil, err
 	}
@@ -111,13 +112,16 @@ func (d *Driver) look(ctx context.Context) (*table, error) {
 	return t, nil
 }
 
-// Check looks at the table: whether it is there, and fits.
+// Check looks at the table: whether it is there, fits, and may be read.
 func (d *Driver) Check(ctx context.Context) error {
 	if d.bad != nil {
 		return d.bad
 	}
 	return d.retry(ctx, "look at", func() error {
-		_, err := d.look(ctx)
+		t, err := d.look(ctx)
+		if err == nil {
+			_, err = d.read(ctx, t, "")
+		}
 		return err
 	})
 }
