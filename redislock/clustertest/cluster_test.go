@@ -36,7 +36,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	c := redistest.NewCluster(t, 3, false, 60_000)
 	drivertest.Run(t, drivertest.Harness{
-		Open:        func(t testing.TB) driver.Driver { return slottable{open(t, c.URL, nil)} },
+		Open:        func(t testing.TB) driver.Driver { return redistest.Slottable(open(t, c.URL, nil)) },
 		Kinds:       everyKind,
 		MinTTL:      time.Second,
 		WriterFirst: true,
