@@ -46,7 +46,11 @@ var openers = map[string]func(ctx context.Context, raw, prefix string) (driver.D
 	"zookeeper": openZooKeeper,
 }
 
+// openSQL takes the layout from the URL: pawl's own tables, or those of others.
 func openSQL(ctx context.Context, raw, prefix string) (driver.Driver, error) {
+	if d, err := openLayout(ctx, raw, prefix); d != nil || err != nil {
+		return d, err
+	}
 	return sqllock.Open(ctx, raw, &sqllock.Options{Prefix: prefix})
 }
 
