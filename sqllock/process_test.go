@@ -36,6 +36,7 @@ var children = map[string]func(args []string) error{
 	"pass":  childPass,
 	"cycle": childCycle,
 	"open":  childOpen,
+	"crowd": childCrowd,
 }
 
 type child struct {

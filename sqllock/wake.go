@@ -94,10 +94,13 @@ func (w *waker) close() {
 
 // work is the goroutine.
 func (w *waker) work() {
-	defer w.d.store.unwait()
 	_, files := w.d.store.(*fileStore)
 	var writes *watchfile // for observers of a file
-	defer func() { writes.close() }()
+	unwait := func() {    // before rest: the next goroutine may begin at once
+		w.d.store.unwait()
+		writes.close()
+		writes = nil
+	}
 	now := time.Now()
 	never := now.Add(farAway)
 	nextAll, nextCall, nextSee, nextBeat := now, never, never, now.Add(beatEvery)
@@ -109,9 +112,7 @@ func (w *waker) work() {
 		now = time.Now()
 		places, watches, stop := w.wanted(now, &idle)
 		if stop {
-			w.d.store.unwait()
-			writes.close()
-			writes = nil
+			unwait()
 			if w.rest() {
 				return
 			}
@@ -153,6 +154,7 @@ func (w *waker) work() {
 			nextSee = earliest(nextSee, time.Now().Add(seeGap))
 		case <-timer.C:
 		case <-w.d.ctx.Done():
+			unwait()
 			w.end()
 			return
 		}

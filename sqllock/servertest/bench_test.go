@@ -29,55 +29,6 @@ func median(all []time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-// BenchmarkHandover is the time from a release in one process to the grant in another that waits, beside what one bare
-// statement with its commit takes in the same minute, after the same rest: a disk that has rested takes longer.
-func BenchmarkHandover(b *testing.B) {
-	both(b, func(b *testing.B, s product) {
-		d := []*sqllock.Driver{s.open(b), s.open(b)}
-		db := s.DB()
-		s.exec(b, "CREATE TABLE bare (k INT PRIMARY KEY, n INT)")
-		s.exec(b, "INSERT INTO bare VALUES (1, 0)")
-		var bare, passed, slept []time.Duration
-		a := mustTake(b, d[0], "x", time.Minute)
-		for i := range b.N + 30 {
-			rest := 20 * time.Millisecond
-			if i%10 == 9 {
-				rest = 500 * time.Millisecond
-			}
-			time.Sleep(rest)
-			begun := time.Now()
-			if _, err := db.Exec("UPDATE bare SET n = n + 1 WHERE k = 1"); err != nil {
-				b.Fatal(err)
-			}
-			if i%10 != 9 {
-				bare = append(bare, time.Since(begun))
-			}
-			c := mustWait(b, d[1-i%2], "x", time.Minute)
-			time.Sleep(rest)
-			begun = time.Now()
-			released := make(chan error, 1)
-			go func() { released <- d[i%2].Release(context.Background(), a.Hold, driver.End{}) }()
-			if err := c.get(within(b, soon)); err != nil {
-				b.Fatal(err)
-			}
-			if took := time.Since(begun); i%10 == 9 {
-				slept = append(slept, took)
-			} else {
-				passed = append(passed, took)
-			}
-			if err := <-released; err != nil {
-				b.Fatal(err)
-			}
-			a = c
-		}
-		b.ReportMetric(float64(median(bare).Microseconds()), "bare-µs")
-		b.ReportMetric(float64(median(passed).Microseconds()), "handover-µs")
-		b.ReportMetric(float64(median(slept).Microseconds()), "after-500ms-µs")
-		b.ReportMetric(float64(median(passed))/float64(median(bare)), "×bare")
-		b.ReportMetric(0, "ns/op")
-	})
-}
-
 // BenchmarkHotKey is one name that 1,000 goroutines of one process want: pawl's mutex, beside the table that people write
 // by hand (INSERT, DELETE, and again after a short sleep) and the server's own locks on a connection.
 func BenchmarkHotKey(b *testing.B) {

@@ -8,6 +8,8 @@ import (
 )
 
 // The client's promises, with each client on a pool of its own, as another process would have it.
+func TestClient(t *testing.T) { on(t, testClient) }
+
 func testClient(t *testing.T, s product) {
 	clienttest.Run(t, clienttest.Harness{
 		Open:  func(t testing.TB) driver.Driver { return s.open(t) },

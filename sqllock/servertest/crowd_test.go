@@ -19,19 +19,20 @@ import (
 	"github.com/pawl-lock/pawl/sqllock"
 )
 
-var crowdFor = flag.Duration("crowd", 4*time.Second, "how long TestCrowd lasts")
+var crowdFor = flag.Duration("crowd", 2*time.Second, "how long TestServer/*/crowd lasts")
 
-// TestMain lets the test's program be one of the processes of a crowd.
+// TestMain lets the test's program be another process of a test.
 func TestMain(m *testing.M) {
-	if os.Getenv("PAWL_CROWD") != "" {
-		if err := crowdProcess(); err != nil {
+	roles := map[string]func() error{"crowd": crowdProcess, "wait": waitProcess}
+	if role := roles[os.Getenv("PAWL_ROLE")]; role != nil {
+		if err := role(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		return
 	}
 	flag.Parse()
-	flag.Set("test.parallel", "4") // the tests wait more than they work
+	flag.Set("test.parallel", "10") // the tests wait more than they work
 	os.Exit(m.Run())
 }
 
@@ -47,7 +48,7 @@ func crowdProcess() error {
 	defer db.Close()
 	db.SetMaxOpenConns(8)
 	db.SetMaxIdleConns(8)
-	d, err := sqllock.Open(context.Background(), os.Getenv("PAWL_CROWD"), nil)
+	d, err := sqllock.Open(context.Background(), os.Getenv("PAWL_URL"), nil)
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func testCrowd(t *testing.T, s product) {
 	for range processes {
 		wg.Go(func() {
 			c := exec.Command(os.Args[0])
-			c.Env = append(os.Environ(), "PAWL_CROWD="+s.URL, "PAWL_DRIVER="+s.Driver, "PAWL_DSN="+s.DSN, "PAWL_LASTS="+crowdFor.String())
+			c.Env = append(os.Environ(), "PAWL_ROLE=crowd", "PAWL_URL="+s.URL, "PAWL_DRIVER="+s.Driver, "PAWL_DSN="+s.DSN, "PAWL_LASTS="+crowdFor.String())
 			var complaints strings.Builder
 			c.Stderr = &complaints
 			out, err := c.Output()

@@ -73,8 +73,6 @@ func TestFaults(t *testing.T) {
 		t.Run("frozen", func(t *testing.T) { testFrozen(t, s) })
 		s.table = "restart"
 		t.Run("restart", func(t *testing.T) { testRestart(t, s) })
-		s.table = "client"
-		t.Run("client", func(t *testing.T) { testClient(t, s) })
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-lock/pawl/driver"
+	"github.com/pawl-lock/pawl/sqllock"
 )
 
 // count is one number that the server answers.
@@ -75,12 +76,26 @@ func testSweep(t *testing.T, s product) {
 	}
 }
 
+// statements asks how many statements the server has run.
+func (s product) statements() string {
+	if s.dialect == sqllock.PostgreSQL {
+		return "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+	}
+	return "SELECT SUM(variable_value) FROM information_schema.global_status WHERE variable_name IN ('COM_SELECT', 'COM_INSERT', 'COM_UPDATE')"
+}
+
+// rate is how many statements a second the server runs over some time.
+func (s product) rate(t testing.TB, over time.Duration) float64 {
+	t.Helper()
+	from, begun := s.count(t, s.statements()), time.Now()
+	time.Sleep(over)
+	return float64(s.count(t, s.statements())-from) / time.Since(begun).Seconds()
+}
+
 // What waiting costs the server: a few statements a second for a whole process, however many wait.
 func testIdle(t *testing.T, s product) {
-	statements := "SELECT SUM(variable_value) FROM information_schema.global_status WHERE variable_name IN ('COM_SELECT', 'COM_INSERT', 'COM_UPDATE')"
 	limit := 25.0 // ten looks, their signs of life, and this test's own
-	if s.dialect.String() == "PostgreSQL" {
-		statements = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+	if s.dialect == sqllock.PostgreSQL {
 		limit = 12
 	}
 	holder, d := s.open(t), s.open(t)
@@ -89,10 +104,8 @@ func testIdle(t *testing.T, s product) {
 		mustTake(t, holder, name, time.Hour)
 		mustWait(t, d, name, time.Hour)
 	}
-	time.Sleep(3 * time.Second)
-	from, begun := s.count(t, statements), time.Now()
-	time.Sleep(4 * time.Second)
-	rate := float64(s.count(t, statements)-from) / time.Since(begun).Seconds()
+	time.Sleep(2 * time.Second)
+	rate := s.rate(t, 3*time.Second)
 	t.Logf("100 waiters of one process, %s: %.1f statements/s", d.Waiting(), rate)
 	if rate > limit {
 		t.Errorf("%.1f statements/s, at most %.0f are right", rate, limit)
