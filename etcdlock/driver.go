@@ -13,6 +13,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"google.golang.org/grpc"
+
 	"github.com/pawl-lock/pawl/driver"
 )
 
@@ -35,14 +37,14 @@ type Driver struct {
 	own     bool  // Open made the client
 	bad     error // a bad option, reported by every call
 	opts    Options
-	kv      clientv3.KV
+	conn    *grpc.ClientConn
 	leases  pb.LeaseClient
 	watches pb.WatchClient
 	pulse   *pulse
 	ear     *ear
 	cluster atomic.Uint64   // the ID of the first cluster that answered
-	life    context.Context // ends with Close
-	end     context.CancelFunc
+	life    context.Context // ends with Close; all that is sent with it requires a leader
+	end     context.CancelCauseFunc
 	wake    chan struct{} // capacity 1: tend has something to do
 	wg      sync.WaitGroup
 	notes   notes
@@ -71,7 +73,7 @@ var (
 func New(client *clientv3.Client, opts *Options) *Driver {
 	d := &Driver{client: client, wake: make(chan struct{}, 1), sessions: map[int64]*session{}, opening: map[int64]*opening{},
 		all: map[*session]struct{}{}, places: map[string]*place{}, kept: map[*keep]struct{}{}}
-	d.life, d.end = context.WithCancel(context.Background())
+	d.life, d.end = context.WithCancelCause(clientv3.WithRequireLeader(context.Background()))
 	if opts != nil {
 		d.opts = *opts
 	}
@@ -82,9 +84,9 @@ func New(client *clientv3.Client, opts *Options) *Driver {
 	case len(d.opts.Prefix) > 1024:
 		d.bad = invalid("Options.Prefix has %d bytes, at most 1024 are allowed", len(d.opts.Prefix))
 	}
-	d.kv = clientv3.NewKV(client)
+	d.conn = client.ActiveConnection()
 	d.leases = clientv3.RetryLeaseClient(client)
-	d.watches = pb.NewWatchClient(client.ActiveConnection())
+	d.watches = pb.NewWatchClient(d.conn)
 	d.pulse = &pulse{d: d}
 	d.ear = newEar(d)
 	return d
@@ -107,7 +109,7 @@ func (d *Driver) Close() error {
 		}
 	}
 	d.mu.Unlock()
-	d.end()
+	d.end(fmt.Errorf("etcdlock: %w", driver.ErrClosed))
 	if d.pulse != nil {
 		d.pulse.close()
 		d.ear.close()

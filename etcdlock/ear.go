@@ -9,7 +9,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // ear is the one watch stream of a driver. Every watch on it begins "now", never at an old revision: the server serves
@@ -149,7 +148,7 @@ func (e *ear) listen() {
 
 // stream makes one stream and serves it until it is lost. It answers true when the server refused a watch.
 func (e *ear) stream() (refused bool) {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(e.d.life))
+	ctx, cancel := context.WithCancel(e.d.life)
 	defer cancel()
 	w, err := e.d.watches.Watch(ctx)
 	if err != nil {
@@ -242,7 +241,7 @@ var errRefused = errors.New("the server refused a watch")
 
 // hear carries out one message. An error ends the stream.
 func (e *ear) hear(r *pb.WatchResponse) error {
-	if e.d.sameCluster(r.GetHeader()) != nil {
+	if e.d.sameCluster(r.GetHeader().GetClusterId()) != nil {
 		return errRefused
 	}
 	e.mu.Lock()

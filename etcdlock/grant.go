@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/pawl-lock/pawl/driver"
 )
 
@@ -15,7 +13,8 @@ func (p *place) granted(ctx context.Context, span int) (driver.Grant, error) {
 	d := p.d
 	d.mu.Lock()
 	s, rev := p.attn, p.rev
-	old := s == nil || driver.Now().Sub(s.sent) > s.ttl/2
+	now := driver.Now()
+	old := s == nil || now.Sub(s.sent) > s.ttl/2
 	d.mu.Unlock()
 	if s == nil {
 		return driver.Grant{}, errAgain
@@ -27,6 +26,7 @@ func (p *place) granted(ctx context.Context, span int) (driver.Grant, error) {
 			}
 			return driver.Grant{}, p.refused(err)
 		}
+		now = driver.Now()
 	}
 	token := rev << spanBits
 	span = min(span, 1<<spanBits)
@@ -47,7 +47,6 @@ func (p *place) granted(ctx context.Context, span int) (driver.Grant, error) {
 	case s.dead || p.state != queued && p.state != held:
 		return driver.Grant{}, errAgain
 	}
-	now := driver.Now()
 	p.state, p.token, p.since = held, token, now
 	p.until = max(p.until, now.Add(s.ttl))
 	d.tend()
@@ -70,13 +69,12 @@ func (p *place) peerToken(ctx context.Context, s *session, rev int64) (int64, er
 	case p.pred == nil: // joined and was alone in one transaction
 		return mod, nil
 	}
-	a := p.d.ask(ctx, p.r.TTL, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(p.seat), "=", rev)},
-		[]clientv3.Op{clientv3.OpPut(p.seat, p.value, clientv3.WithLease(clientv3.LeaseID(s.lease)))}, nil)
+	a := p.d.ask(ctx, p.r.TTL, []cond{created(p.seat, rev)}, []op{put(p.seat, p.value, s.lease)}, nil)
 	switch {
 	case a.err != nil:
 		return 0, p.refused(a.err)
-	case !a.resp.Succeeded:
+	case !a.resp.succeeded:
 		return 0, errAgain
 	}
-	return a.resp.Header.Revision, nil
+	return a.resp.rev, nil
 }

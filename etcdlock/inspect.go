@@ -51,7 +51,7 @@ func (d *Driver) doneError(ctx context.Context, c *contender) error {
 func (d *Driver) left(ctx context.Context, lease int64) (left, granted time.Duration, err error) {
 	r, err := d.leases.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: lease})
 	if err == nil {
-		err = d.sameCluster(r.GetHeader())
+		err = d.sameCluster(r.GetHeader().GetClusterId())
 	}
 	if err != nil {
 		return 0, 0, translate(ctx, err)
@@ -185,11 +185,11 @@ func (d *Driver) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 func (d *Driver) page(ctx context.Context, from, end string, all map[string][]*mvccpb.KeyValue) (string, error) {
 	ctx, stop := d.bound(ctx, inspectLimit)
 	defer stop()
-	a := d.ask(ctx, minLimit, nil, []clientv3.Op{clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(page))}, nil)
+	a := d.ask(ctx, minLimit, nil, []op{read(&pb.RangeRequest{Key: []byte(from), RangeEnd: []byte(end), Limit: page})}, nil)
 	if a.err != nil {
 		return "", a.err
 	}
-	r := a.resp.Responses[0].GetResponseRange()
+	r := a.resp.reads[0]
 	for _, kv := range r.Kvs {
 		base, ok := split(string(kv.Key))
 		if !ok {

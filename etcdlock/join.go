@@ -5,57 +5,57 @@ import (
 	"errors"
 	"fmt"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/pawl-lock/pawl/driver"
 )
 
-// join puts the place in line, or takes a free name at once. It answers the queue with the place's own key in it.
+// join puts the place in line, or takes a free name at once. It answers the queue with the place's own key in it; nil if
+// there is nobody else.
 func (p *place) join(ctx context.Context) (*queue, error) {
 	d := p.d
 	s, gen, err := p.sit(ctx)
 	if err != nil {
 		return nil, err
 	}
-	mark := clientv3.Compare(clientv3.ModRevision(s.mark), "=", gen)
-	put := clientv3.OpPut(p.seat, p.value, clientv3.WithLease(clientv3.LeaseID(s.lease)))
-	getMark := clientv3.OpGet(s.mark, clientv3.WithKeysOnly())
+	unchanged := changed(s.mark, gen)
+	own := put(p.seat, p.value, s.lease)
 
-	// Nobody there: one transaction, which changes nothing if there is.
-	a := d.ask(ctx, p.r.TTL, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(first(p.base)), "=", 0).WithRange(last(p.base)), mark},
-		[]clientv3.Op{put}, []clientv3.Op{getMark, lookOps(p.base)})
+	// Nobody there: one transaction, which changes nothing if there is. Who may go away again at once, asks who is there.
+	var otherwise []op
+	if !p.r.Wait || p.r.Kind == driver.Once {
+		otherwise = []op{glance(p.base)}
+	}
+	a := d.ask(ctx, p.r.TTL, []cond{vacant(p.base), unchanged}, []op{own}, otherwise)
 	if err := p.asked(s, a); err != nil {
 		return nil, err
 	}
-	if a.resp.Succeeded {
-		p.joined(a.resp.Header.Revision, a.resp.Header.Revision)
-		return newQueue([]contender{p.self(a.resp.Header.Revision)}), nil
+	if a.resp.succeeded {
+		p.joined(a.resp.rev, a.resp.rev)
+		return nil, nil
 	}
-	q, rev, err := p.read(ctx, s, gen, a)
-	if err != nil || rev != 0 {
-		return q, err
-	}
-	v := q.judge(&p.r, len(q.line), p.peer())
-	if v.wrong != nil || v.done || !v.free && !p.r.Wait {
-		p.stand()
-		return q, nil
+	if otherwise != nil {
+		q, err := d.see(ctx, p.r.TTL, p.base, a.resp.reads[0])
+		if err != nil {
+			return nil, err
+		}
+		if q.find(p.seat) < 0 {
+			v := q.judge(&p.r, len(q.line), p.peer())
+			if v.wrong != nil || v.done || !v.free && !p.r.Wait {
+				p.stand()
+				return q, nil
+			}
+		}
 	}
 
 	// In line, or free but for keys of other names.
-	a = d.ask(ctx, p.r.TTL, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(p.seat), "=", 0), mark},
-		[]clientv3.Op{put, lookOps(p.base)}, []clientv3.Op{getMark, lookOps(p.base)})
+	a = d.ask(ctx, p.r.TTL, []cond{created(p.seat, 0), unchanged}, []op{own, glance(p.base)}, []op{get(s.mark), glance(p.base)})
 	if err := p.asked(s, a); err != nil {
 		return nil, err
 	}
-	if !a.resp.Succeeded {
-		q, rev, err := p.read(ctx, s, gen, a)
-		if err == nil && rev == 0 {
-			err = errAgain
-		}
-		return q, err
+	if !a.resp.succeeded {
+		return p.refusedSeat(ctx, s, gen, a.resp)
 	}
-	p.joined(a.resp.Header.Revision, a.resp.Header.Revision)
-	return d.see(ctx, p.r.TTL, p.base, a.resp.Responses[1].GetResponseRange())
+	p.joined(a.resp.rev, a.resp.rev)
+	return d.see(ctx, p.r.TTL, p.base, a.resp.reads[1])
 }
 
 // sit gets a session and a key of its own under it. The plain key is a mutex's, if no other of this session has it.
@@ -128,10 +128,11 @@ func (p *place) stand() {
 // rise takes the place out of the driver's books. The caller has d.mu.
 func (p *place) rise() {
 	d := p.d
-	for _, s := range []*session{p.sess, p.attn} {
-		if s != nil {
+	if p.sess != nil {
+		now := driver.Now()
+		for _, s := range []*session{p.sess, p.attn} {
 			delete(s.places, p)
-			s.used = driver.Now()
+			s.used = now
 		}
 	}
 	if s := p.sess; s != nil && s.seats[p.base] == p.r.ID {
@@ -169,34 +170,32 @@ func (p *place) asked(s *session, a answer) error {
 	return a.err
 }
 
-// read takes in the answer of a transaction whose conditions did not hold. rev is that of the own key, if it is there.
-func (p *place) read(ctx context.Context, s *session, gen int64, a answer) (q *queue, rev int64, err error) {
-	now := int64(0)
-	for _, kv := range a.resp.Responses[0].GetResponseRange().GetKvs() {
-		now = kv.ModRevision
-	}
-	if q, err = p.d.see(ctx, p.r.TTL, p.base, a.resp.Responses[1].GetResponseRange()); err != nil {
-		return nil, 0, err
+// refusedSeat takes in why the key could not be put: it is there, or the session's mark is another one.
+func (p *place) refusedSeat(ctx context.Context, s *session, gen int64, r *reply) (*queue, error) {
+	q, err := p.d.see(ctx, p.r.TTL, p.base, r.reads[1])
+	if err != nil {
+		return nil, err
 	}
 	if i := q.find(p.seat); i >= 0 && q.line[i].id == p.r.ID {
 		p.joined(q.line[i].rev, q.line[i].mod)
-		return q, q.line[i].rev, nil
+		return q, nil
 	} else if i >= 0 { // somebody used our lease: the other form of key is nobody else's
 		p.d.mu.Lock()
 		p.seat = plainKey(p.base, s.lease) + tail(p.r.Hold, p.r.Limit, p.peer())
 		p.d.mu.Unlock()
-		return nil, 0, errAgain
+		return nil, errAgain
 	}
+	now := r.modified(0)
 	if now == gen {
-		return q, 0, nil
+		return nil, errAgain
 	}
 	switch err := s.conflict(ctx, now); {
 	case errors.Is(err, errLeaseGone):
 		p.stand()
 	case err != nil:
-		return nil, 0, err
+		return nil, err
 	}
-	return nil, 0, errAgain
+	return nil, errAgain
 }
 
 func (p *place) joined(rev, mod int64) {
@@ -206,8 +205,4 @@ func (p *place) joined(rev, mod int64) {
 	if p.state == fresh {
 		p.state = queued
 	}
-}
-
-func (p *place) self(rev int64) contender {
-	return contender{key: p.seat, rev: rev, mod: rev, id: p.r.ID, permits: p.r.Permits, limit: p.r.Limit}
 }

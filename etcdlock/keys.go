@@ -39,8 +39,10 @@ func markKey(prefix string, lease int64) string {
 }
 
 // first and last bound the keys of the contenders for base.
-func first(base string) string { return base + "/0" }
-func last(base string) string  { return base + "/g" }
+func first(base string) string { return base + firstEnd }
+func last(base string) string  { return base + lastEnd }
+
+const firstEnd, lastEnd = "/0", "/g"
 
 // contender is what one key says.
 type contender struct {

@@ -116,7 +116,8 @@ func probe(ctx context.Context, cfg clientv3.Config) error {
 func (d *Driver) reach(ctx context.Context) error {
 	ctx, stop := d.bound(ctx, openLimit)
 	defer stop()
-	return d.ask(ctx, 2*time.Second, nil, []clientv3.Op{clientv3.OpGet(d.opts.Prefix+marks, clientv3.WithPrefix(), clientv3.WithCountOnly())}, nil).err
+	from := d.opts.Prefix + marks
+	return d.ask(ctx, 2*time.Second, nil, []op{read(&pb.RangeRequest{Key: []byte(from), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(from)), CountOnly: true})}, nil).err
 }
 
 // parseURL reads a URL. Its errors do not repeat it.

@@ -104,7 +104,12 @@ func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 		if err != nil {
 			return driver.Grant{}, p.refused(err)
 		}
-		g, err := p.decide(ctx, q, span)
+		var g driver.Grant
+		if q == nil {
+			g, err = p.granted(ctx, span)
+		} else {
+			g, err = p.decide(ctx, q, span)
+		}
 		if !errors.Is(err, errAgain) {
 			return g, err
 		}

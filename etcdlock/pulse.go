@@ -7,7 +7,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/pawl-lock/pawl/driver"
 )
@@ -80,7 +79,7 @@ func (p *pulse) once(ctx context.Context, lease int64) beat {
 	p.mu.Unlock()
 	fresh := s == nil
 	if fresh {
-		life, cancel := context.WithCancel(clientv3.WithRequireLeader(p.d.life))
+		life, cancel := context.WithCancel(p.d.life)
 		stop := context.AfterFunc(ctx, cancel)
 		stream, err := p.d.leases.LeaseKeepAlive(life)
 		if !stop() || err != nil {
@@ -103,7 +102,7 @@ func (p *pulse) once(ctx context.Context, lease int64) beat {
 		err = ctx.Err()
 	}
 	if err == nil {
-		err = p.d.sameCluster(resp.GetHeader())
+		err = p.d.sameCluster(resp.GetHeader().GetClusterId())
 	}
 	if err == nil && resp.ID != lease {
 		err = fmt.Errorf("a keepalive was answered for another lease")

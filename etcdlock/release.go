@@ -10,7 +10,6 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/pawl-lock/pawl/driver"
 )
@@ -27,33 +26,30 @@ func (p *place) undo(ctx context.Context) error {
 	case dead || rev == 0 && !loose:
 		return nil
 	case !loose:
-		return d.ask(ctx, p.r.TTL, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(seat), "=", rev)},
-			[]clientv3.Op{clientv3.OpDelete(seat)}, nil).err
+		return d.ask(ctx, p.r.TTL, []cond{created(seat, rev)}, []op{del(seat)}, nil).err
 	}
 	// The value has the hold's ID (a leader's key has it), so no later hold of the same seat can be meant.
-	mine := []clientv3.Cmp{clientv3.Compare(clientv3.Value(seat), "=", value)}
+	mine := []cond{valued(seat, value)}
 	mark := s.putMark()
-	a := d.ask(ctx, p.r.TTL, mine, []clientv3.Op{clientv3.OpDelete(seat), mark}, []clientv3.Op{mark})
+	a := d.ask(ctx, p.r.TTL, mine, []op{del(seat), mark}, []op{mark})
 	switch {
 	case leaseGone(a.err):
 		s.lose()
 		return nil
 	case is(a.err, rpctypes.ErrGRPCNoSpace) || a.err != nil && strings.Contains(a.err.Error(), "NOSPACE"):
 		// No put can arrive either while the alarm is on.
-		return d.ask(ctx, p.r.TTL, mine, []clientv3.Op{clientv3.OpDelete(seat)}, nil).err
+		return d.ask(ctx, p.r.TTL, mine, []op{del(seat)}, nil).err
 	case a.err != nil:
 		return a.err
 	}
-	s.marked(a.resp.Header.Revision)
+	s.marked(a.resp.rev)
 	d.mu.Lock()
 	p.loose = false
 	d.mu.Unlock()
 	return nil
 }
 
-func (s *session) putMark() clientv3.Op {
-	return clientv3.OpPut(s.mark, "", clientv3.WithLease(clientv3.LeaseID(s.lease)))
-}
+func (s *session) putMark() op { return put(s.mark, "", s.lease) }
 
 func (s *session) marked(gen int64) {
 	s.d.mu.Lock()
@@ -113,7 +109,7 @@ type ended struct {
 
 // finish ends a hold, by the create revision of its key. It answers whether it was there.
 func (d *Driver) finish(ctx context.Context, h driver.Hold, end driver.End, e ended) (there bool, err error) {
-	then, otherwise := []clientv3.Op{clientv3.OpDelete(e.key)}, []clientv3.Op(nil)
+	then, otherwise := []op{del(e.key)}, []op(nil)
 	var k *keep
 	if end.Keep > 0 {
 		if k, err = d.keeper(ctx, h, end, e); err != nil {
@@ -122,10 +118,10 @@ func (d *Driver) finish(ctx context.Context, h driver.Hold, end driver.End, e en
 		then = k.puts
 	}
 	if e.loose {
-		otherwise = []clientv3.Op{e.sess.putMark()}
+		otherwise = []op{e.sess.putMark()}
 		then = append(then, otherwise...)
 	}
-	a := d.ask(ctx, h.TTL, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(e.key), "=", e.rev)}, then, otherwise)
+	a := d.ask(ctx, h.TTL, []cond{created(e.key, e.rev)}, then, otherwise)
 	switch {
 	case e.loose && leaseGone(a.err):
 		e.sess.lose()
@@ -134,9 +130,9 @@ func (d *Driver) finish(ctx context.Context, h driver.Hold, end driver.End, e en
 		return false, a.err
 	}
 	if e.loose {
-		e.sess.marked(a.resp.Header.Revision)
+		e.sess.marked(a.resp.rev)
 	}
-	there = a.resp.Succeeded
+	there = a.resp.succeeded
 	switch {
 	case k != nil && there:
 		d.mu.Lock()
@@ -159,7 +155,7 @@ type keep struct {
 	rev   int64
 	lease int64
 	until driver.Instant
-	puts  []clientv3.Op
+	puts  []op
 	busy  bool
 }
 
@@ -170,12 +166,11 @@ func (d *Driver) keeper(ctx context.Context, h driver.Hold, end driver.End, e en
 		return nil, err
 	}
 	k.until = driver.Now().Add(end.Keep)
-	id := clientv3.WithLease(clientv3.LeaseID(k.lease))
 	base := d.base(h.Name)
 	if h.Kind == driver.Once {
 		result := fmt.Sprintf("%s/%x/%c%s", base, k.lease, formResult, h.ID)
 		k.keys = []string{result}
-		k.puts = []clientv3.Op{clientv3.OpDelete(e.key), clientv3.OpPut(result, string(end.Value), id)}
+		k.puts = []op{del(e.key), put(result, string(end.Value), k.lease)}
 		return k, nil
 	}
 	mark := fmt.Sprintf("%s/%x/%c%s", base, k.lease, formKept, h.ID)
@@ -184,7 +179,7 @@ func (d *Driver) keeper(ctx context.Context, h driver.Hold, end driver.End, e en
 		value = "" // nobody leads
 	}
 	k.keys, k.revOf, k.rev = []string{mark, e.key}, e.key, e.rev
-	k.puts = []clientv3.Op{clientv3.OpPut(e.key, value, id), clientv3.OpPut(mark, "", id)}
+	k.puts = []op{put(e.key, value, k.lease), put(mark, "", k.lease)}
 	return k, nil
 }
 
@@ -202,14 +197,14 @@ func (d *Driver) revokeLease(lease int64) error {
 
 // free gives a kept name back.
 func (d *Driver) free(ctx context.Context, k *keep) error {
-	var all []clientv3.Op
+	var all []op
 	for _, key := range k.keys {
-		all = append(all, clientv3.OpDelete(key))
+		all = append(all, del(key))
 	}
 	if k.revOf == "" {
 		return d.ask(ctx, minLimit, nil, all, nil).err
 	}
-	return d.ask(ctx, minLimit, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(k.revOf), "=", k.rev)}, all, all[:1]).err
+	return d.ask(ctx, minLimit, []cond{created(k.revOf, k.rev)}, all, all[:1]).err
 }
 
 // releaseOther ends a hold that this driver did not get, or does not know to have got. A waiter is no hold.

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/pawl-lock/pawl/driver"
 )
 
@@ -135,9 +133,9 @@ func (d *Driver) Renew(ctx context.Context, hs []driver.Hold) []error {
 
 // confirm reads the keys of some holds.
 func (d *Driver) confirm(ctx context.Context, ttl time.Duration, rs []renewal, errs []error) {
-	ops := make([]clientv3.Op, len(rs))
+	ops := make([]op, len(rs))
 	for i, r := range rs {
-		ops[i] = clientv3.OpGet(r.seat, clientv3.WithKeysOnly())
+		ops[i] = get(r.seat)
 	}
 	a := d.ask(ctx, ttl, nil, ops, nil)
 	for i, r := range rs {
@@ -146,7 +144,7 @@ func (d *Driver) confirm(ctx context.Context, ttl time.Duration, rs []renewal, e
 		case a.err != nil:
 			errs[r.i] = a.err
 		default:
-			kvs := a.resp.Responses[i].GetResponseRange().GetKvs()
+			kvs := a.resp.reads[i].GetKvs()
 			if len(kvs) == 0 || kvs[0].CreateRevision != r.rev {
 				errs[r.i] = driver.ErrNotHeld
 			}
@@ -167,15 +165,14 @@ func (d *Driver) move(ctx context.Context, r *renewal) (*session, error) {
 			PID: r.p.r.Who.PID, Peer: true, Token: r.p.token}.text()
 	}
 	d.mu.Unlock()
-	a := d.ask(ctx, r.ttl, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(r.seat), "=", r.rev)},
-		[]clientv3.Op{clientv3.OpPut(r.seat, value, clientv3.WithLease(clientv3.LeaseID(s.lease)))}, nil)
+	a := d.ask(ctx, r.ttl, []cond{created(r.seat, r.rev)}, []op{put(r.seat, value, s.lease)}, nil)
 	switch {
 	case leaseGone(a.err):
 		s.lose()
 		return nil, fmt.Errorf("etcd: the new session's lease is gone")
 	case a.err != nil:
 		return nil, a.err
-	case !a.resp.Succeeded:
+	case !a.resp.succeeded:
 		return nil, driver.ErrNotHeld
 	}
 	d.mu.Lock()

@@ -5,11 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/connectivity"
-
-	"github.com/pawl-lock/pawl/driver"
 )
 
 // minLimit bounds a request even if its TTL is shorter.
@@ -18,19 +14,46 @@ const minLimit = 2 * time.Second
 // bound makes the context of a call: it ends with ctx, with the driver, and when limit is over.
 func (d *Driver) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	limit = max(limit, minLimit)
-	ctx, end := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(limit, func() { end(noAnswer(limit)) })
-	stop := context.AfterFunc(d.life, func() { end(fmt.Errorf("etcdlock: %w", driver.ErrClosed)) })
-	return clientv3.WithRequireLeader(untimed{ctx}), func() { stop(); timer.Stop(); end(nil) }
+	life, end := context.WithCancelCause(d.life)
+	var timer *time.Timer
+	if at, ok := ctx.Deadline(); !ok || time.Until(at) > limit {
+		timer = time.AfterFunc(limit, func() { end(noAnswer(limit)) })
+	}
+	var stop func() bool
+	switch {
+	case ctx.Err() != nil:
+		end(context.Cause(ctx))
+	case ctx.Done() != nil:
+		stop = context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	}
+	return &call{life, ctx}, func() {
+		if timer != nil {
+			timer.Stop()
+		}
+		if stop != nil {
+			stop()
+		}
+		end(nil)
+	}
 }
 
-// untimed keeps its deadline from the server, which would only set a timer of its own: that costs a few per cent of a
-// request, and the end of a request is told to the server anyway.
-type untimed struct{ context.Context }
+// call is the context of one call: of the driver's life, with the values of the caller's context.
+//
+// It keeps its deadline from the server, which would only set a timer of its own: that costs a few per cent of a request,
+// and the end of a request is told to the server anyway.
+type call struct {
+	context.Context
+	caller context.Context
+}
 
-func (untimed) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (*call) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-type answer = answerOf[*clientv3.TxnResponse]
+func (c *call) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.caller.Value(key)
+}
 
 // answerOf is what became of a request.
 type answerOf[T any] struct {
@@ -38,17 +61,6 @@ type answerOf[T any] struct {
 	err  error // translated
 	// loose says that a copy of the request may still be on its way, whatever the answer is.
 	loose bool
-}
-
-// ask sends one transaction that may arrive twice without harm.
-func (d *Driver) ask(ctx context.Context, ttl time.Duration, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) answer {
-	return ask(ctx, d, ttl, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		resp, err := d.kv.Txn(ctx).If(cmps...).Then(then...).Else(otherwise...).Commit()
-		if err == nil {
-			err = d.sameCluster(resp.Header)
-		}
-		return resp, err
-	})
 }
 
 // ask sends a request that may arrive twice without harm. Where the cluster has several members and one is silent, breaks
@@ -130,7 +142,7 @@ func ask[T any](ctx context.Context, d *Driver, ttl time.Duration, send func(con
 
 // translate is translate for a driver, which knows whether there was a connection.
 func (d *Driver) translate(ctx context.Context, err error) error {
-	if s := d.client.ActiveConnection().GetState(); err != nil && ctx.Err() != nil && s != connectivity.Ready {
+	if s := d.conn.GetState(); err != nil && ctx.Err() != nil && s != connectivity.Ready {
 		return fmt.Errorf("etcd: no member can be reached: %w", context.Cause(ctx))
 	}
 	return translate(ctx, err)
@@ -143,8 +155,7 @@ func silence(ttl time.Duration) time.Duration {
 
 // sameCluster refuses an answer of a cluster other than the first that answered: its revisions, and so its locks, have
 // nothing to do with those.
-func (d *Driver) sameCluster(h *pb.ResponseHeader) error {
-	id := h.GetClusterId()
+func (d *Driver) sameCluster(id uint64) error {
 	if id == 0 || d.cluster.CompareAndSwap(0, id) {
 		return nil
 	}
@@ -152,33 +163,4 @@ func (d *Driver) sameCluster(h *pb.ResponseHeader) error {
 		return fmt.Errorf("the endpoints belong to different clusters, or the cluster was made anew: this answer comes from %x, earlier ones from %x", id, was)
 	}
 	return nil
-}
-
-// lookOps read all contenders of a name. Few names have more than fit in the answer.
-func lookOps(base string) clientv3.Op {
-	return clientv3.OpGet(first(base), clientv3.WithRange(last(base)), clientv3.WithLimit(glance),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-}
-
-const glance = 64
-
-// see makes a queue of the answer to lookOps, and asks for the whole if it was cut.
-func (d *Driver) see(ctx context.Context, ttl time.Duration, base string, r *pb.RangeResponse) (*queue, error) {
-	if !r.GetMore() {
-		return newQueue(contenders(base, r.GetKvs())), nil
-	}
-	a := d.ask(ctx, ttl, nil, []clientv3.Op{clientv3.OpGet(first(base), clientv3.WithRange(last(base)))}, nil)
-	if a.err != nil {
-		return nil, a.err
-	}
-	return newQueue(contenders(base, a.resp.Responses[0].GetResponseRange().GetKvs())), nil
-}
-
-// look reads the queue of a name.
-func (d *Driver) look(ctx context.Context, ttl time.Duration, base string) (*queue, error) {
-	a := d.ask(ctx, ttl, nil, []clientv3.Op{lookOps(base)}, nil)
-	if a.err != nil {
-		return nil, a.err
-	}
-	return d.see(ctx, ttl, base, a.resp.Responses[0].GetResponseRange())
 }

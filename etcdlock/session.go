@@ -9,7 +9,6 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/pawl-lock/pawl/driver"
 )
@@ -110,11 +109,11 @@ func (d *Driver) grant(ctx context.Context, seconds int64) (*session, error) {
 		return s, err
 	}
 	s.mark = markKey(d.opts.Prefix, s.lease)
-	a := d.ask(ctx, s.ttl, nil, []clientv3.Op{clientv3.OpPut(s.mark, "", clientv3.WithLease(clientv3.LeaseID(s.lease)))}, nil)
+	a := d.ask(ctx, s.ttl, nil, []op{s.putMark()}, nil)
 	if a.err != nil {
 		return s, a.err
 	}
-	s.gen = a.resp.Header.Revision
+	s.gen = a.resp.rev
 	return s, nil
 }
 
@@ -124,7 +123,7 @@ func (d *Driver) lease(ctx context.Context, id, seconds int64) (time.Duration, e
 	a := ask(ctx, d, ttl, func(ctx context.Context) (*pb.LeaseGrantResponse, error) {
 		r, err := d.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: seconds, ID: id})
 		if err == nil {
-			err = d.sameCluster(r.GetHeader())
+			err = d.sameCluster(r.GetHeader().GetClusterId())
 		}
 		if is(err, rpctypes.ErrGRPCLeaseExist) { // a copy of the same request was first
 			return &pb.LeaseGrantResponse{}, nil
@@ -258,21 +257,17 @@ func (s *session) conflict(ctx context.Context, gen int64) error {
 		d.mu.Lock()
 		old := s.gen
 		d.mu.Unlock()
-		a := d.ask(ctx, s.ttl, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(s.mark), "=", 0)},
-			[]clientv3.Op{clientv3.OpPut(s.mark, "", clientv3.WithLease(clientv3.LeaseID(s.lease)))},
-			[]clientv3.Op{clientv3.OpGet(s.mark, clientv3.WithKeysOnly())})
+		a := d.ask(ctx, s.ttl, []cond{created(s.mark, 0)}, []op{s.putMark()}, []op{get(s.mark)})
 		switch {
 		case leaseGone(a.err):
 			s.lose()
 			return errLeaseGone
 		case a.err != nil:
 			return a.err
-		case a.resp.Succeeded:
-			gen = a.resp.Header.Revision
+		case a.resp.succeeded:
+			gen = a.resp.rev
 		default:
-			for _, kv := range a.resp.Responses[0].GetResponseRange().GetKvs() {
-				gen = kv.ModRevision
-			}
+			gen = a.resp.modified(0)
 		}
 		gen = max(gen, old)
 	}

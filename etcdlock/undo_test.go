@@ -29,13 +29,11 @@ func lateCopy(t *testing.T, d *Driver, p *place) func() bool {
 	seat, value := p.seat, p.value
 	return func() bool {
 		t.Helper()
-		resp, err := d.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(first(p.base)), "=", 0).WithRange(last(p.base)),
-			clientv3.Compare(clientv3.ModRevision(s.mark), "=", gen)).
-			Then(clientv3.OpPut(seat, value, clientv3.WithLease(clientv3.LeaseID(s.lease)))).Commit()
-		if err != nil {
-			t.Fatal(err)
+		a := d.ask(ctx, time.Minute, []cond{vacant(p.base), changed(s.mark, gen)}, []op{put(seat, value, s.lease)}, nil)
+		if a.err != nil {
+			t.Fatal(a.err)
 		}
-		return resp.Succeeded
+		return a.resp.succeeded
 	}
 }
 
@@ -120,7 +118,7 @@ func TestNoAdoption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.kv.Put(t.Context(), plainKey("adopted", s.lease), "", clientv3.WithLease(clientv3.LeaseID(s.lease))); err != nil {
+	if _, err := d.client.Put(t.Context(), plainKey("adopted", s.lease), "", clientv3.WithLease(clientv3.LeaseID(s.lease))); err != nil {
 		t.Fatal(err)
 	}
 	p, err := d.Enter(t.Context(), r)
@@ -144,7 +142,7 @@ func TestMarkDeleted(t *testing.T) {
 		if _, err := p.Try(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.kv.Delete(t.Context(), marks, clientv3.WithPrefix()); err != nil {
+		if _, err := d.client.Delete(t.Context(), marks, clientv3.WithPrefix()); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Release(t.Context(), r.Hold, driver.End{}); err != nil {
