@@ -2,8 +2,6 @@ package redislock
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -22,6 +20,7 @@ var (
 	unstringScript    = load("unstring")
 	restringScript    = load("restring")
 	raiseStringScript = load("raisestring")
+	showStringScript  = load("inspectstring")
 )
 
 // Plain keeps mutexes in the layout "one plain string key, set if absent, with an expiry", which it shares with redis-py,
@@ -48,6 +47,7 @@ type Plain struct {
 
 var (
 	_ driver.Driver     = (*Plain)(nil)
+	_ driver.Inspector  = (*Plain)(nil)
 	_ driver.Watcher    = (*Plain)(nil)
 	_ driver.Attacher   = (*Plain)(nil)
 	_ driver.Raiser     = (*Plain)(nil)
@@ -118,8 +118,8 @@ func (p *Plain) check(h driver.Hold) error {
 		return fmt.Errorf("redislock: kind %s in the layout of plain strings: %w", h.Kind, errors.ErrUnsupported)
 	case len(h.Name) < 1 || len(h.Name) > 4096:
 		return invalid("a name has 1 to 4096 bytes, not %d", len(h.Name))
-	case h.ID == "" || len(h.ID) > 256:
-		return invalid("a hold's ID is \"<uuid>:<number>\", not %q", h.ID)
+	case h.ID == "":
+		return invalid("a hold has an ID")
 	case ownKey(p.d.opts.Prefix + h.Name):
 		return invalid("keys that begin with pawl_gone: or pawl_token: are pawl's own; choose another name or a Prefix")
 	case p.d.lanes.cluster && !oneSlot(p.d.opts.Prefix+h.Name):
@@ -130,12 +130,6 @@ func (p *Plain) check(h driver.Hold) error {
 
 func ownKey(key string) bool {
 	return strings.HasPrefix(key, "pawl_gone:") || strings.HasPrefix(key, "pawl_token:")
-}
-
-// value is what the key holds: new for each hold, of fixed length, and not to be guessed, since the ID is not.
-func value(id string) string {
-	sum := sha256.Sum256([]byte(id))
-	return hex.EncodeToString(sum[:16])
 }
 
 // keys are the lock, the mark that refuses a late request of this hold, and with Fenced the tokens.
@@ -156,6 +150,8 @@ func (p *Plain) Enter(_ context.Context, r driver.Request) (driver.Place, error)
 	switch {
 	case p.d.lanes.isClosed():
 		return nil, errClosed
+	case len(r.ID) > 256:
+		return nil, invalid("a hold's ID is \"<uuid>:<number>\", not %q", r.ID)
 	case r.Permits != 1:
 		return nil, invalid("a hold of kind %s has 1 permit, not %d", r.Kind, r.Permits)
 	case r.TTL < time.Millisecond:
@@ -205,7 +201,7 @@ func (x *plainPlace) Try(ctx context.Context, span int) (driver.Grant, error) {
 		return x.granted(msg, sent, span)
 	}
 	a, err := msg.ToArray()
-	if err != nil || len(a) != 2 {
+	if err != nil || len(a) < 2 {
 		return driver.Grant{}, fmt.Errorf("redis: an unknown answer: %w", err)
 	}
 	what, _ := a[0].ToString()
@@ -227,6 +223,10 @@ func (x *plainPlace) Try(ctx context.Context, span int) (driver.Grant, error) {
 		e.Remaining = time.Duration(left) * time.Millisecond
 	case left == -1:
 		e.Remaining = -1
+	}
+	if len(a) > 2 {
+		value, _ := a[2].ToString()
+		e.By.Hold = driver.Hold{Kind: driver.Exclusive, Name: x.r.Name, ID: owner(value), Permits: 1}
 	}
 	e.By.Remaining = e.Remaining
 	if x.r.Wait {
@@ -287,7 +287,7 @@ func (p *Plain) end(ctx context.Context, h driver.Hold, keep, refuse time.Durati
 	if p.spring != "" {
 		channels = []string{p.spring + "-channel", p.spring + "-channel:" + keys[0]}
 	}
-	args := []string{value(h.ID), number(h.Token), millis(keep), value(h.ID + " kept"), millis(refuse), channels[0], channels[1], keys[0]}
+	args := []string{value(h.ID), number(h.Token), millis(keep), kept(h.ID), millis(refuse), channels[0], channels[1], keys[0]}
 	msg, err := p.d.lanes.run(ctx, max(h.TTL, minLimit), request{script: unstringScript, keys: keys, args: args})
 	if err != nil {
 		return false, err

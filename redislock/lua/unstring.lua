@@ -8,7 +8,7 @@ local lock, token, counter, time = KEYS[1], KEYS[3], nil, nil
 if ARGV[5] ~= '' then redis.call('SET', KEYS[2], '', 'PX', ARGV[5]) end
 if redis.pcall('GET', lock) ~= ARGV[1] then return 0 end
 if token and ARGV[2] ~= '' then
-  local _, _, first = recorded()
+  local first = select(3, recorded())
   if first and first ~= ARGV[2] then return 0 end
 end
 if ARGV[3] ~= '' then

@@ -123,7 +123,7 @@ func TestSpringIsTold(t *testing.T) {
 	go c.Receive(hook, c.B().Psubscribe().Pattern("registry-channel*").Build(), func(m rueidis.PubSubMessage) { heard <- m })
 	<-on
 	if err := locks.Mutex("orders").Do(t.Context(), func(context.Context) error {
-		if len(s.Do("GET", "registry:orders")) != 32 {
+		if len(s.Do("GET", "registry:orders")) != 49 {
 			t.Error("the lock is under another key than Spring's")
 		}
 		return nil
@@ -156,7 +156,7 @@ func TestForeignClient(t *testing.T) {
 	if got := s.Do("SET", "mutex:orders", "theirs", "NX", "PX", "60000"); got == "OK" {
 		t.Error("another client took what pawl holds")
 	}
-	if n := len(s.Do("GET", "mutex:orders")); n != 32 {
+	if n := len(s.Do("GET", "mutex:orders")); n != 49 {
 		t.Errorf("the value has %d characters", n)
 	}
 	if err := lease.Unlock(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -19,10 +20,12 @@ import (
 // node: it writes their braces in another way.
 type slottable struct{ *redislock.Plain }
 
+var writing = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25")
+
 func there(h driver.Hold) driver.Hold {
 	open, end := strings.IndexByte(h.Name, '{'), strings.IndexByte(h.Name, '}')
 	if slots := open < 0 && end < 0 || open >= 0 && end > open+1; !slots {
-		h.Name = "written:" + strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25").Replace(h.Name)
+		h.Name = "written:" + writing.Replace(h.Name)
 	}
 	return h
 }
@@ -55,6 +58,36 @@ func (d slottable) Raise(ctx context.Context, h driver.Hold, token int64) error 
 
 func (d slottable) Watch(ctx context.Context, name string) (<-chan struct{}, error) {
 	return d.Plain.Watch(ctx, there(driver.Hold{Name: name}).Name)
+}
+
+func (d slottable) Inspect(ctx context.Context, name string) (driver.Record, error) {
+	r, err := d.Plain.Inspect(ctx, there(driver.Hold{Name: name}).Name)
+	return back(r), err
+}
+
+func (d slottable) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
+		for _, p := range []string{prefix, "written:" + writing.Replace(prefix)} {
+			for r, err := range d.Plain.List(ctx, p) {
+				if r = back(r); (err != nil || strings.HasPrefix(r.Name, prefix)) && !yield(r, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func back(r driver.Record) driver.Record {
+	name := func(s *string) {
+		if rest, ok := strings.CutPrefix(*s, "written:"); ok {
+			*s = strings.NewReplacer("%7B", "{", "%7D", "}", "%25", "%").Replace(rest)
+		}
+	}
+	name(&r.Name)
+	for i := range r.Holds {
+		name(&r.Holds[i].Name)
+	}
+	return r
 }
 
 func TestConformanceInCluster(t *testing.T) {
