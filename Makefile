@@ -1,7 +1,7 @@
 # The two commands that matter: `make test` installs what the tests need and runs them all with the race detector;
 # `make check` is what CI runs.
 
-MODULES   := . redislock redislock/goredis redislock/peertest sqllock etcdlock zklock cmd/pawl torture uses bench
+MODULES   := . cronlock redislock redislock/goredis redislock/peertest sqllock etcdlock zklock cmd/pawl torture uses bench
 FUZZTIME  ?= 5s
 TESTFLAGS ?= -race -timeout 6m
 
