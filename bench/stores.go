@@ -210,15 +210,15 @@ func openSessionLock(ctx context.Context, url string, c bench.Case, lock, free s
 		return nil, err
 	}
 	n := max(c.Goroutines/max(c.Processes, 1), 2)
-	if c.Kind == bench.Held {
-		n = c.Goroutines + 1
-	}
 	if n > 1100 {
 		return nil, fmt.Errorf("it would need %d connections", n)
 	}
 	db.SetMaxOpenConns(n)
 	db.SetMaxIdleConns(n)
 	// The connections beforehand: they are not what is measured.
+	if c.Kind != bench.Cycles {
+		n = 1
+	}
 	conns := make([]*sql.Conn, n)
 	errs := make(chan error, n)
 	var wg sync.WaitGroup

@@ -63,6 +63,8 @@ func (w *worker) do(o order) (a answer, err error) {
 	switch o.Op {
 	case "open":
 		return a, w.open(ctx, o)
+	case "prime": // lock and unlock each key once
+		err = w.prime(ctx, o)
 	case "run":
 		a.Cycle, err = w.run(o)
 	case "lock": // and keep it
@@ -113,6 +115,29 @@ func (w *worker) open(ctx context.Context, o order) error {
 		return err
 	}
 	return u.Unlock()
+}
+
+// prime uses all keys of a run once.
+func (w *worker) prime(ctx context.Context, o order) error {
+	step := w.step(o)
+	if w.session.Batch != nil {
+		_, err := step(ctx, 0, 0)
+		return err
+	}
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	for i := range o.N {
+		wg.Go(func() {
+			if _, err := step(ctx, i, 0); err != nil {
+				failed.CompareAndSwap(nil, &err)
+			}
+		})
+	}
+	wg.Wait()
+	if e := failed.Load(); e != nil {
+		return *e
+	}
+	return nil
 }
 
 // hold takes N leases, from 64 goroutines.
