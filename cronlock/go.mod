@@ -6,7 +6,7 @@ require (
 	github.com/go-co-op/gocron/v2 v2.21.2
 	github.com/google/uuid v1.6.0
 	github.com/pawl-lock/pawl v0.0.0
-	github.com/pawl-lock/pawl/redislock v0.0.0-00010101000000-000000000000
+	github.com/pawl-lock/pawl/redislock v0.0.0
 	github.com/robfig/cron/v3 v3.0.1
 )
 
