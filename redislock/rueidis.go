@@ -67,6 +67,14 @@ func (c *rueidisClient) Session(string) (wire.Session, error) {
 	return &rueidisConn{dedicated: dedicated{conn, nil}, back: back}, nil
 }
 
+// Addr is the address of the one server.
+func (c *rueidisClient) Addr() string {
+	for addr := range c.Client.Nodes() {
+		return addr
+	}
+	return ""
+}
+
 func (c *rueidisClient) Nodes(context.Context) ([]wire.Node, error) {
 	var out []wire.Node
 	for _, node := range c.Client.Nodes() {
@@ -188,8 +196,14 @@ func reply(m *rueidis.RedisMessage) wire.Reply {
 		f, _ := m.ToFloat64()
 		return wire.Text(fmt.Sprint(f))
 	}
-	if refusal, ok := rueidis.IsRedisErr(m.Error()); ok && !refusal.IsNil() {
+	refusal, ok := rueidis.IsRedisErr(m.Error())
+	switch {
+	case ok && !refusal.IsNil():
 		return wire.Failure(wire.Refusal(refusal.Error()))
+	case m.Error() == nil && !m.IsBool(): // a verbatim text, as of INFO, begins with its format: "txt:"
+		if s, err := m.ToString(); err == nil && len(s) >= 4 && s[3] == ':' {
+			return wire.Text(s[4:])
+		}
 	}
 	return wire.Reply{}
 }

@@ -3,6 +3,7 @@ package quorumtest
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -59,12 +60,66 @@ func lock(t testing.TB, c *pawl.Client, name string) *pawl.Lease {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	s := servers(t, 3)
-	drivertest.Run(t, drivertest.Harness{
-		Open:   func(t testing.TB) driver.Driver { return quorum(t, s, redlock.Options{Durable: true}) },
-		Kinds:  []driver.Kind{driver.Exclusive, driver.Read, driver.Write, driver.Permits, driver.Once},
-		MinTTL: 2 * time.Second,
-	})
+	for _, n := range []int{3, 5} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			s := servers(t, n)
+			drivertest.Run(t, drivertest.Harness{
+				Open: func(t testing.TB) driver.Driver {
+					return quorum(t, s, redlock.Options{Durable: true, NodeTimeout: time.Second})
+				},
+				Kinds:  []driver.Kind{driver.Exclusive, driver.Read, driver.Write, driver.Permits, driver.Once},
+				MinTTL: 3 * time.Second,
+			})
+		})
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	s := []*redistest.Server{
+		redistest.Start(t), // keeps nothing, has a replica
+		redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always"),
+		redistest.Start(t, "--appendonly", "yes"),
+	}
+	replica := redistest.Start(t)
+	raw, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{replica.Addr}, ForceSingleClient: true, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	host, port, _ := strings.Cut(s[0].Addr, ":")
+	if err := raw.Do(t.Context(), raw.B().Arbitrary("REPLICAOF", host, port).Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	q := quorum(t, s, redlock.Options{})
+	warned := func(q *redlock.Driver, what string) bool {
+		return slices.ContainsFunc(q.Warnings(t.Context()), func(w string) bool { return strings.Contains(w, what) })
+	}
+	for end := time.Now().Add(30 * time.Second); !warned(q, "member 1 has replicas (1)"); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no word of the replica: %q", q.Warnings(t.Context()))
+		}
+	}
+	for _, what := range []string{"members 1 and 2 are on one host", "members 1 and 3 are on one host", "member 1 keeps nothing on disk"} {
+		if !warned(q, what) {
+			t.Errorf("no %q in %q", what, q.Warnings(t.Context()))
+		}
+	}
+	for _, what := range []string{"member 2 has", "member 2 keeps", "member 3 keeps", "Durable"} {
+		if warned(q, what) {
+			t.Errorf("%q in %q", what, q.Warnings(t.Context()))
+		}
+	}
+	durable := quorum(t, s, redlock.Options{Durable: true})
+	if !warned(durable, "Options.Durable is set, but member 3") || !warned(durable, "Options.Durable is set, but member 1") ||
+		warned(durable, "Options.Durable is set, but member 2") {
+		t.Errorf("durable: %q", durable.Warnings(t.Context()))
+	}
+	s[1].Kill()
+	if got := q.Warnings(t.Context()); !slices.ContainsFunc(got, func(w string) bool { return strings.HasPrefix(w, "member 2 ") }) {
+		t.Errorf("no word of the member that is down: %q", got)
+	}
 }
 
 // Of five members two are killed, one is paused and one restarts empty. What a majority still stands for works; what it
