@@ -38,6 +38,7 @@ func Cases() []Case {
 		{"all", allCases},
 		{"striped", stripedCases},
 		{"detach", detachCases},
+		{"fence", fenceCases},
 		{"inspect", inspectCases},
 		{"unsupported", unsupportedCases},
 		{"server", serverCases},

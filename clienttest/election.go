@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pawl-lock/pawl"
 	"github.com/pawl-lock/pawl/driver"
@@ -133,6 +134,80 @@ var electionCases = []Case{
 		},
 	},
 	{
+		Name:     "draining",
+		Sentence: "A leader that is asked to stop keeps its term for as long as its function drains, an Overrun event tells when that takes longer than a TTL, and then the next in line leads.",
+		with:     elects,
+		check: func(c *run) {
+			c.inTime(func() bool {
+				var overruns, lost atomic.Int64
+				a := c.node(pawl.Options{TTL: c.short(), OnEvent: func(e pawl.Event) {
+					switch e.Op {
+					case pawl.Overrun:
+						overruns.Add(1)
+					case pawl.Lost:
+						lost.Add(1)
+					}
+				}})
+				b := c.node(pawl.Options{})
+				d := c.drain(a, b, 0)
+				defer d.end()
+				c.within(c.short(), "an Overrun event", func() bool { return overruns.Load() > 0 || lost.Load() > 0 })
+				time.Sleep(c.short())
+				early := len(d.next) > 0
+				if lost.Load() > 0 {
+					return false
+				}
+				if early {
+					c.failf("another one leads while the first still drains")
+				}
+				if n := overruns.Load(); n != 1 {
+					c.failf("%d Overrun events", n)
+				}
+				d.end()
+				err := <-d.ran
+				if errors.Is(err, pawl.ErrLost) {
+					return false
+				}
+				c.mustBe("Run", err, context.Canceled)
+				c.within(0, "the next one leads", func() bool { return len(d.next) > 0 })
+				l := <-d.next
+				if l.Token() <= d.term {
+					c.failf("the term %d is followed by %d", d.term, l.Token())
+				}
+				c.free(l)
+				return true
+			})
+		},
+	},
+	{
+		Name:     "draining, with a limit",
+		Sentence: "A leader whose function does not stop within the limit of Drain loses its term, and the next in line leads after the TTL, with a larger one.",
+		with:     elects,
+		check: func(c *run) {
+			c.inTime(func() bool {
+				a, b := c.node(pawl.Options{TTL: c.short()}), c.node(pawl.Options{})
+				d := c.drain(a, b, 100*time.Millisecond)
+				defer d.end()
+				c.mustEnd("the term of one that does not stop", d.lease.Done(), 100*time.Millisecond)
+				if why, ok := errors.AsType[*pawl.LostError](d.lease.Err()); !ok || why.Reason != pawl.TooLong {
+					return false // lost before
+				}
+				c.within(2*c.short(), "the next one leads, while the first still works", func() bool { return len(d.next) > 0 })
+				l := <-d.next
+				if l.Token() <= d.term {
+					c.failf("the term %d is followed by %d", d.term, l.Token())
+				}
+				d.end()
+				c.mustBe("Run", <-d.ran, context.Canceled, pawl.ErrLost)
+				if err := l.Err(); err != nil {
+					c.failf("the next term: %v", err)
+				}
+				c.free(l)
+				return true
+			})
+		},
+	},
+	{
 		Name:     "observed",
 		Sentence: "Everybody sees who leads, with its value and term, and every later change.",
 		with:     elects,
@@ -195,4 +270,54 @@ var electionCases = []Case{
 			c.within(0, "nobody is seen to lead again", saw("", 0))
 		},
 	},
+}
+
+// drained is a leader that was asked to stop and does not, and one who waits in line.
+type drained struct {
+	lease *pawl.Lease // the leader's
+	term  int64
+	ran   chan error       // what its Run answered
+	next  chan *pawl.Lease // of the one in line
+	end   func()           // lets it stop
+}
+
+// drain makes one. Its context has ended, and the other is in line.
+func (c *run) drain(a, b *node, limit time.Duration) *drained {
+	c.tb.Helper()
+	d := &drained{ran: make(chan error, 1), next: make(chan *pawl.Lease, 1)}
+	ctx, stop := context.WithCancel(c.ctx)
+	defer stop()
+	name := c.name
+	leads, stopping := make(chan *pawl.Lease, 1), make(chan struct{})
+	d.end = sync.OnceFunc(func() { close(stopping) })
+	go func() {
+		d.ran <- a.Election(name).Drain(limit).Run(ctx, "a", func(ctx context.Context) error {
+			select {
+			case leads <- pawl.FromContext(ctx, name):
+			default: // it was lost, and taken again
+			}
+			<-stopping
+			return nil
+		})
+	}()
+	c.within(0, "the first leads", func() bool { return len(leads) > 0 })
+	d.lease = <-leads
+	d.term = d.lease.Token()
+	before := b.waiting()
+	go func() {
+		l, err := b.Election(name).Campaign(c.ctx, "b")
+		if err != nil {
+			if c.ctx.Err() == nil {
+				c.errorf("Campaign: %v", err)
+			}
+			return
+		}
+		d.next <- l
+	}()
+	c.within(0, "the second is in line", func() bool { return b.waiting() > before || len(d.next) > 0 })
+	if len(d.next) > 0 && d.lease.Err() == nil {
+		d.end()
+		c.failf("two lead")
+	}
+	return d
 }
