@@ -28,9 +28,10 @@ type Client struct {
 
 // policy is what a store and other holders see of Options. A grant passes only between requests of equal policy.
 type policy struct {
-	ttl, maxHold, minHold, linger time.Duration
-	noKeepalive                   bool
-	note, holder                  string
+	ttl, maxHold, minHold, linger, slice time.Duration
+	span                                 int
+	noKeepalive                          bool
+	note, holder                         string
 }
 
 // core is what all Clients made by With share.
@@ -66,7 +67,7 @@ func New(d driver.Driver) *Client {
 	c := &core{d: d, id: newUUID(), host: host, quit: make(chan struct{}), lines: map[lineKey]*line{}}
 	c.base, c.cancel = context.WithCancel(context.Background())
 	c.agenda.init()
-	return c.client(Options{TTL: DefaultTTL, Holder: filepath.Base(os.Args[0]) + "@" + host})
+	return c.client(Options{TTL: DefaultTTL, Span: maxSpan, Slice: defaultSlice, Holder: filepath.Base(os.Args[0]) + "@" + host})
 }
 
 var pid = os.Getpid() // a system call each time
@@ -80,7 +81,7 @@ func newUUID() string {
 
 func (c *core) client(o Options) *Client {
 	bad := o.check()
-	return &Client{core: c, opts: o, bad: bad, pol: policy{o.TTL, o.MaxHold, o.MinHold, o.Linger, o.NoKeepalive, o.Note, o.Holder}}
+	return &Client{core: c, opts: o, bad: bad, pol: policy{o.TTL, o.MaxHold, o.MinHold, o.Linger, o.Slice, o.Span, o.NoKeepalive, o.Note, o.Holder}}
 }
 
 // With is the same client with other defaults: same store, same queues, same re-entry, closed together. Fields of o

@@ -41,7 +41,7 @@ type grant struct {
 func newGrant(t *target, hold driver.Hold, d driver.Grant) *grant {
 	g := &grant{cl: t.c, hold: hold, limit: t.limit, last: hold.Token, start: driver.Now(), index: -1}
 	if d.Token != 0 { // else there is nothing to number hand-offs with
-		g.left = int16(min(max(d.Span, 1), handOffs) - 1)
+		g.left = int16(min(max(d.Span, 1), maxSpan) - 1)
 	}
 	ttl := cmp.Or(d.TTL, hold.TTL) // as granted, which may be more or less than asked for
 	g.hold.TTL = ttl

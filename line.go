@@ -9,8 +9,8 @@ import (
 // Hand-off bounds. A grant passes from one local holder to the next until its token interval or its time slice is used
 // up; then it goes back to the store, where other processes wait (lock cohorting, Dice, Marathe and Shavit, PPoPP 2012).
 const (
-	handOffs = 1024
-	slice    = 5 * time.Millisecond
+	maxSpan      = 1024
+	defaultSlice = 5 * time.Millisecond
 )
 
 type lineKey struct {
@@ -185,7 +185,7 @@ func (c *core) joinable(g *grant, t *target) bool {
 		return false
 	}
 	now := driver.Now()
-	return now.Sub(g.start) < slice && g.trustedHalf(now)
+	return now.Sub(g.start) < g.cl.pol.slice && g.trustedHalf(now)
 }
 
 // hand makes w the holder of a new lease of g and takes it out of the line.
@@ -212,7 +212,7 @@ func (c *core) next(g *grant, now driver.Instant) *waiter {
 	if w == nil || w.t.kind != g.hold.Kind || w.t.permits != g.hold.Permits || w.t.limit != g.limit || w.t.c.pol != g.cl.pol || w.err != nil {
 		return nil
 	}
-	if now.Sub(g.start) >= slice && (g.cl.pol.linger == 0 || g.wanted) || !g.trustedHalf(now) {
+	if now.Sub(g.start) >= g.cl.pol.slice && (g.cl.pol.linger == 0 || g.wanted) || !g.trustedHalf(now) {
 		return nil
 	}
 	return w
@@ -225,7 +225,7 @@ func (ln *line) span(w *waiter) int {
 		return 1
 	}
 	if p.linger > 0 && !w.t.kind.Shared() || ln.head != w || w.next != nil {
-		return handOffs
+		return p.span
 	}
 	return 1
 }

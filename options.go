@@ -20,6 +20,12 @@ type Options struct {
 	MinHold time.Duration // Unlock leaves the name taken until this long after it was taken. Default: none
 	Linger  time.Duration // keep an unlocked exclusive lease this long for the next local caller; others see it held. Default: none
 
+	// While others of this process wait, a lease passes from one to the next without the store: to at most Span holders in a
+	// row, and for at most Slice. Then other processes have their turn. A smaller one costs throughput, a larger one makes
+	// other processes wait longer. Stores may do with less: etcd and ZooKeeper with a Span of 256. A Span of 1 means never.
+	Span  int           // default 1,024, which is also the most
+	Slice time.Duration // default 5 ms
+
 	NoKeepalive bool // do not renew: the lease is lost at its TTL
 
 	Group  string // name for metrics, such as "stock:{id}". Default: none
@@ -48,6 +54,8 @@ func (o Options) over(base Options) Options {
 	o.MaxHold = cmp.Or(o.MaxHold, base.MaxHold)
 	o.MinHold = cmp.Or(o.MinHold, base.MinHold)
 	o.Linger = cmp.Or(o.Linger, base.Linger)
+	o.Span = cmp.Or(o.Span, base.Span)
+	o.Slice = cmp.Or(o.Slice, base.Slice)
 	o.NoKeepalive = o.NoKeepalive || base.NoKeepalive
 	o.Group = cmp.Or(o.Group, base.Group)
 	o.Note = cmp.Or(o.Note, base.Note)
@@ -64,7 +72,7 @@ func (o *Options) check() error {
 	for _, f := range []struct {
 		name string
 		d    *time.Duration
-	}{{"TTL", &o.TTL}, {"Wait", &o.Wait}, {"MaxHold", &o.MaxHold}, {"MinHold", &o.MinHold}, {"Linger", &o.Linger}} {
+	}{{"TTL", &o.TTL}, {"Wait", &o.Wait}, {"MaxHold", &o.MaxHold}, {"MinHold", &o.MinHold}, {"Linger", &o.Linger}, {"Slice", &o.Slice}} {
 		switch d := *f.d; {
 		case d < 0:
 			return invalid("Options.%s is negative: %v", f.name, d)
@@ -77,6 +85,8 @@ func (o *Options) check() error {
 	switch {
 	case o.TTL < 3*minMargin:
 		return invalid("Options.TTL is %v: at least %v", o.TTL, 3*minMargin)
+	case o.Span < 0 || o.Span > maxSpan:
+		return invalid("Options.Span is %d: 1 to %d", o.Span, maxSpan)
 	case o.MaxHold > 0 && o.MinHold > o.MaxHold:
 		return invalid("Options.MinHold (%v) exceeds MaxHold (%v)", o.MinHold, o.MaxHold)
 	}

@@ -36,17 +36,24 @@ func (t *world) crowd(n int, k pawl.Locker, d time.Duration, in func(*pawl.Lease
 func TestHandOff(t *testing.T) {
 	const n = 1200
 	for _, c := range []struct {
+		opts pawl.Options
 		hold time.Duration
 		most int // leases on one grant
 	}{
-		{0, 1024},                    // as many as there are tokens
-		{time.Millisecond, 5},        // as many as end within 5 ms
-		{200 * time.Microsecond, 25}, // likewise
-		{6 * time.Millisecond, 1},
+		{pawl.Options{}, 0, 1024},                    // as many as there are tokens
+		{pawl.Options{}, time.Millisecond, 5},        // as many as end within 5 ms
+		{pawl.Options{}, 200 * time.Microsecond, 25}, // likewise
+		{pawl.Options{}, 6 * time.Millisecond, 1},
+		{pawl.Options{Span: 100}, 0, 100},
+		{pawl.Options{Span: 1}, 0, 1},
+		{pawl.Options{Span: 3}, time.Millisecond, 3},
+		{pawl.Options{Slice: 20 * time.Millisecond}, time.Millisecond, 20},
+		{pawl.Options{Slice: time.Minute}, 100 * time.Millisecond, 600}, // it is renewed on the way
 	} {
-		t.Run(fmt.Sprint(c.hold), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.opts.Span, c.opts.Slice, c.hold), func(t *testing.T) {
 			bubble(t, func(t *world) {
 				a, wire := t.process()
+				a = a.With(c.opts)
 				b, _ := t.process()
 				first := t.must(b.Mutex("x"))
 				var mu sync.Mutex
