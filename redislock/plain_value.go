@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -21,25 +22,20 @@ const (
 	valueKept = "k" // nobody's: the name stays taken for a while
 	valueHash = "h" // of an ID that is no UUID and number
 
-	ownerText = "value:" // an ID that shows the value of another client
-	ownerHex  = "hex:"   // the same, of a value that is no printable text
+	// valueForeign and the SHA-1 of its value is the ID that a hold of another client is shown with. The value itself may be
+	// anything, as any string key looks like a lock, so it is in no error and no list.
+	valueForeign = "sha1:"
 )
 
-// value is what the key of a hold holds.
+// value is what the key of a hold holds, or valueForeign and the hash of it.
 func value(id string) string {
-	if text, ok := strings.CutPrefix(id, ownerText); ok {
-		return text
-	}
-	if text, ok := strings.CutPrefix(id, ownerHex); ok {
-		raw, err := hex.DecodeString(text)
-		if err == nil {
-			return string(raw)
-		}
+	if strings.HasPrefix(id, valueForeign) {
+		return id
 	}
 	uuid, number, _ := strings.Cut(id, ":")
 	n, err := strconv.ParseUint(number, 10, 64)
-	hexed := strings.ReplaceAll(uuid, "-", "")
-	if v := fmt.Sprintf("%s%s%016x", valueOurs, hexed, n); err == nil && owner(v) == id {
+	v := fmt.Sprintf("%s%s%016x", valueOurs, strings.ReplaceAll(uuid, "-", ""), n)
+	if err == nil && owner(v) == id {
 		return v
 	}
 	sum := sha256.Sum256([]byte(id))
@@ -61,16 +57,12 @@ func owner(value string) string {
 			return id
 		}
 	}
-	for i := range len(value) {
-		if value[i] <= ' ' || value[i] > '~' {
-			return ownerHex + hex.EncodeToString([]byte(value))
-		}
-	}
-	return ownerText + value
+	sum := sha1.Sum([]byte(value))
+	return valueForeign + hex.EncodeToString(sum[:])
 }
 
-// Inspect shows who holds a name. A hold of another client has its value as ID: "value:…", or "hex:…" if that is no printable
-// text; Release of it ends it. Waiters are not known.
+// Inspect shows who holds a name. A hold of another client has the ID "sha1:…", the hash of what the key holds; Release of it
+// ends it. Waiters are not known.
 func (p *Plain) Inspect(ctx context.Context, name string) (driver.Record, error) {
 	out := driver.Record{Name: name, Waiters: -1}
 	if err := p.check(driver.Hold{Kind: driver.Exclusive, Name: name, ID: "inspect"}); err != nil {
@@ -96,7 +88,7 @@ func (p *Plain) Inspect(ctx context.Context, name string) (driver.Record, error)
 	if h.Remaining = time.Duration(left) * time.Millisecond; left < 0 {
 		h.Remaining = -1
 	}
-	if !strings.HasPrefix(h.ID, ownerText) && !strings.HasPrefix(h.ID, ownerHex) {
+	if !strings.HasPrefix(h.ID, valueForeign) {
 		h.Token, _ = strconv.ParseInt(token, 10, 64)
 	}
 	out.Holds = append(out.Holds, h)
