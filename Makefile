@@ -5,7 +5,7 @@ MODULES   := . cronlock redislock redislock/goredis redislock/peertest sqllock e
 FUZZTIME  ?= 5s
 TESTFLAGS ?= -race -timeout 6m
 
-.PHONY: test check deps tools fmt vet staticcheck tidy fuzz bench
+.PHONY: test check deps tools fmt vet staticcheck tidy fuzz bench interop-shedlock
 
 test: deps tools
 	GOTESTSUM=bin/gotestsum scripts/test.sh $(TESTFLAGS)
@@ -43,3 +43,8 @@ fuzz:
 # One hot key and many held leases on Redis, beside the plain lock, in one run.
 bench: deps
 	cd bench && go run .
+
+# sqllock/shedlock beside ShedLock itself, which Maven downloads (Debian's packages maven and default-jdk-headless).
+interop-shedlock: deps
+	@command -v mvn >/dev/null || { echo "please install maven"; exit 1; }
+	cd sqllock && go test -count=1 -tags maven -timeout 10m ./shedlock/interop
