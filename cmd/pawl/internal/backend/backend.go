@@ -199,6 +199,28 @@ func Redact(raw string) string {
 	return u.String()
 }
 
+// Identity tells stores apart: it is the same for two URLs that name the same store in the same words, whoever logs in. It
+// is empty for a store that no other process has. It has no password.
+func Identity(raw, prefix string) string {
+	kind := Kind(raw)
+	_, query, _ := strings.Cut(raw, "?")
+	q, _ := url.ParseQuery(query)
+	layout := q.Get("layout")
+	where := Redact(raw)
+	switch kind {
+	case "mem":
+		return ""
+	case "sqlite":
+		_, path, _ := strings.Cut(where, ":")
+		if path, err := url.PathUnescape(strings.TrimPrefix(path, "//")); err == nil {
+			if where, err = filepath.Abs(path); err != nil {
+				where = path
+			}
+		}
+	}
+	return strings.Join([]string{kind, where, layout, q.Get("db"), q.Get("socket"), prefix}, "\x00")
+}
+
 // Local is the URL of the SQLite file in the user's state directory, which is made if it does not exist.
 func Local() (string, error) {
 	dir, err := stateDir()

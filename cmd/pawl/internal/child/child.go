@@ -38,6 +38,11 @@ type Command struct {
 	Foreground bool   // stay in this process's group
 	LostFD     string // environment variable that gets the number of a descriptor which ends at Lose; empty: none
 
+	// What outlives this process when it is killed, until the guard has seen the command end: Hold stays open, the file
+	// Scratch is removed. Nil and empty: nothing.
+	Hold    *os.File
+	Scratch string
+
 	// Suspending is called before this process stops because its command was stopped at a terminal. Nil: nothing.
 	Suspending func()
 }

@@ -28,7 +28,8 @@ type guard struct {
 	w   *os.File
 }
 
-func startGuard() (*guard, error) {
+// startGuard starts the guard of a command.
+func startGuard(c Command) (*guard, error) {
 	path, err := program()
 	if err != nil {
 		return nil, err
@@ -38,9 +39,16 @@ func startGuard() (*guard, error) {
 		return nil, err
 	}
 	defer r.Close()
-	pid, err := syscall.ForkExec(path, []string{helperName, "guard"}, &syscall.ProcAttr{
+	argv, files := []string{helperName, "guard"}, []uintptr{r.Fd(), 2, 2}
+	if c.Scratch != "" {
+		argv = append(argv, c.Scratch)
+	}
+	if c.Hold != nil {
+		files = append(files, c.Hold.Fd())
+	}
+	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{
 		Env:   os.Environ(),
-		Files: []uintptr{r.Fd(), 2, 2},
+		Files: files,
 		Sys:   &syscall.SysProcAttr{Setsid: true}, // no Ctrl-C, no hangup, no kill of the supervisor's group reaches it
 	})
 	if err != nil {
@@ -62,7 +70,7 @@ type order struct {
 }
 
 // runGuard is the guard process.
-func runGuard(in io.Reader, out io.Writer) int {
+func runGuard(in io.Reader, out io.Writer, scratch string) int {
 	setName(helperName)
 	// Whoever stops a whole service (systemd) means the command, which the supervisor will end.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
@@ -102,12 +110,16 @@ func runGuard(in io.Reader, out io.Writer) int {
 		case o, ok := <-orders:
 			switch {
 			case !ok:
+				if scratch != "" {
+					defer os.Remove(scratch)
+				}
 				if err := kill(); err == nil && (group != 0 || pid != 0) {
 					fmt.Fprintln(out, "pawl: guard: pawl has gone: the command was killed")
 				} else if err != nil && !errors.Is(err, unix.ESRCH) {
 					fmt.Fprintln(out, "pawl: guard: pawl has gone and the command cannot be killed:", err)
 					return 1
 				}
+				awaitEnd(group)
 				return 0
 			case o.word == "group":
 				group = int(o.n)
@@ -121,6 +133,15 @@ func runGuard(in io.Reader, out io.Writer) int {
 				kill()
 				killAt = 0
 			}
+		}
+	}
+}
+
+// awaitEnd waits, not for ever, until a group that was killed is gone: dying takes a moment.
+func awaitEnd(group int) {
+	for end := time.Now().Add(10 * time.Second); group > 1 && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if unix.Kill(-group, 0) != nil || members(group) == 0 {
+			return
 		}
 	}
 }

@@ -23,7 +23,11 @@ func Helper() {
 	}
 	switch {
 	case os.Args[1] == "guard":
-		os.Exit(runGuard(os.Stdin, os.Stderr))
+		scratch := ""
+		if len(os.Args) > 2 {
+			scratch = os.Args[2]
+		}
+		os.Exit(runGuard(os.Stdin, os.Stderr, scratch))
 	case os.Args[1] == "gate" && len(os.Args) > 5:
 		os.Exit(runGate(os.Args[2], os.Args[3], os.Args[4], os.Args[5:]))
 	}

@@ -21,6 +21,9 @@ import (
 // limit is how long anything may take that is expected to happen at once.
 const limit = 20 * time.Second
 
+// held names a file that a supervisor has a lock on.
+const held = "PAWL_TEST_HELD"
+
 // elsewhere makes a helper do its work on another thread than its first one.
 const elsewhere = "PAWL_TEST_ELSEWHERE"
 
@@ -53,7 +56,19 @@ func supervise(script, killAfter string) int {
 	if d, _ := time.ParseDuration(killAfter); d > 0 {
 		at = Now() + int64(d)
 	}
-	p, err := Start(Command{Path: "/bin/sh", Argv: []string{"sh", "-c", script}, Env: os.Environ(), LostFD: "LOST"}, at)
+	c := Command{Path: "/bin/sh", Argv: []string{"sh", "-c", script}, Env: os.Environ(), LostFD: "LOST"}
+	if path := os.Getenv(held); path != "" {
+		f, err := os.Open(path)
+		if err == nil {
+			err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		}
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		c.Hold, c.Scratch = f, path
+	}
+	p, err := Start(c, at)
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -159,6 +174,42 @@ func TestKilledSupervisor(t *testing.T) {
 	s.Process.Kill()
 	eventually(t, "group gone after kill -9 of the supervisor", func() bool { return members(s.pid) == 0 })
 	t.Logf("gone after %v", time.Since(begin))
+}
+
+// What a killed supervisor held is kept until its guard has seen the command end.
+func TestHoldOutlivesTheSupervisor(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "hold")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	free := func() bool { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil }
+	script, ready := stubborn(t)
+	s := startSupervisor(t, script, "", held+"="+path)
+	eventually(t, "script ready", ready)
+	var guard int
+	eventually(t, "a guard", func() bool { guard = guardOf(s.Process.Pid); return guard != 0 })
+	unix.Kill(guard, unix.SIGSTOP)
+	eventually(t, "guard stopped", func() bool {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", guard))
+		return strings.Contains(string(b), ") T ")
+	})
+	s.Process.Kill()
+	s.Wait()
+	if members(s.pid) == 0 {
+		t.Fatal("nothing is left of the command, although its guard does not run")
+	}
+	if free() {
+		t.Error("free while the command runs")
+	}
+	unix.Kill(guard, unix.SIGCONT)
+	eventually(t, "free in the end", free)
+	if n := members(s.pid); n != 0 {
+		t.Errorf("free with %d processes left", n)
+	}
+	eventually(t, "the file is removed", func() bool { _, err := os.Stat(path); return os.IsNotExist(err) })
 }
 
 // A supervisor that does not run cannot act, but the guard can.

@@ -52,7 +52,7 @@ func Start(c Command, killAt int64) (*Process, error) {
 		return nil, err
 	}
 	var err error
-	if p.guard, err = startGuard(); err != nil {
+	if p.guard, err = startGuard(p.c); err != nil {
 		close(p.gone)
 		return fail(err)
 	}
@@ -238,7 +238,7 @@ func (p *Process) replaceGuard(pid int) {
 	if p.guard = nil; p.closed {
 		return
 	}
-	if g, err := startGuard(); err == nil {
+	if g, err := startGuard(p.c); err == nil {
 		p.guard = g
 		p.brief()
 	}

@@ -24,11 +24,10 @@ Exit code 0: it is held; 1: it is free. The answer may be old when you read it.`
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx, stop := context.WithTimeout(c.Context(), g.timeout)
 			defer stop()
-			store, _, err := g.open(ctx)
+			locks, err := g.client(ctx)
 			if err != nil {
 				return err
 			}
-			locks := pawl.New(store)
 			defer locks.Close()
 			i, err := locks.Inspect(ctx, args[0])
 			if err != nil {

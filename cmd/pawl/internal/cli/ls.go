@@ -65,11 +65,10 @@ func newLs(g *globals) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx, stop := context.WithTimeout(c.Context(), g.timeout)
 			defer stop()
-			store, _, err := g.open(ctx)
+			locks, err := g.client(ctx)
 			if err != nil {
 				return err
 			}
-			locks := pawl.New(store)
 			defer locks.Close()
 			var found []pawl.Info
 			for i, err := range locks.List(ctx, strings.Join(args, "")) {

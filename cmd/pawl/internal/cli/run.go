@@ -63,7 +63,9 @@ COMMAND is run as it is, without a shell. Flags end at NAME.
 The lock is a lease: pawl renews it for as long as the command runs. If it can
 not be renewed, or is taken away, the command and all of its process group get
 SIGTERM and then SIGKILL, so that nothing of it is left at the moment from which
-another may hold the lock. The lock is given back when the whole group has ended.`,
+another may hold the lock. The lock is given back when the whole group has ended.
+
+A pawl run inside COMMAND that names the same store and NAME joins the lock.`,
 		Example: `  pawl run backup -- pg_dump -f /var/backups/db.sql db
   pawl run -q cron:invoices -- ./send-invoices           # skip it if it is running
   pawl run -w 30 deploy -- make deploy                   # wait 30 s at most
@@ -134,6 +136,7 @@ Environment of the command:
   PAWL_HELD=1  PAWL_LOCK (NAME)  PAWL_FENCE (fencing token, 0 if there is none)  PAWL_OWNER  PAWL_TTL_MS
   PAWL_MODE (exclusive, fair, write, read, permits)  PAWL_BACKEND_KIND (such as redis)
   PAWL_LOST_FD (a descriptor that reads end-of-file once the lock is lost)
+  PAWL_JOIN (by which a pawl run of the same NAME inside the command works under this lock, instead of waiting for it)
 `
 
 // job is what pawl run is to do.
@@ -258,19 +261,34 @@ func (o *runOptions) grace() (d time.Duration, capped bool) {
 	return o.killAfter, false
 }
 
-// lock is the lock that the flags name, and the kind of it.
-func (j *job) lock(c *pawl.Client) (pawl.Locker, string) {
+// lock is the lock that the flags name.
+func (j *job) lock(c *pawl.Client) pawl.Locker {
 	switch {
 	case j.shared:
-		return c.RWMutex(j.name).RLocker(), "read"
+		return c.RWMutex(j.name).RLocker()
 	case j.exclusive:
-		return c.RWMutex(j.name), "write"
+		return c.RWMutex(j.name)
 	case j.permits > 0:
-		return c.Semaphore(j.name, j.permits), "permits"
+		return c.Semaphore(j.name, j.permits)
 	case j.fair:
-		return c.FairMutex(j.name), "fair"
+		return c.FairMutex(j.name)
 	}
-	return c.Mutex(j.name), "exclusive"
+	return c.Mutex(j.name)
+}
+
+// mode is the kind of it, for people and scripts.
+func (o *runOptions) mode() string {
+	switch {
+	case o.shared:
+		return "read"
+	case o.exclusive:
+		return "write"
+	case o.permits > 0:
+		return "permits"
+	case o.fair:
+		return "fair"
+	}
+	return "exclusive"
 }
 
 func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/pawl-lock/pawl"
+	"github.com/pawl-lock/pawl/cmd/pawl/internal/backend"
 	"github.com/pawl-lock/pawl/cmd/pawl/internal/child"
+	"github.com/pawl-lock/pawl/cmd/pawl/internal/join"
 	"github.com/pawl-lock/pawl/driver"
 )
 
@@ -22,6 +24,7 @@ import (
 type status struct {
 	Name     string `json:"name"`
 	Acquired bool   `json:"acquired"`
+	Joined   bool   `json:"joined,omitempty"` // under the lock of the pawl run around this one
 	Lost     bool   `json:"lost"`
 	Child    *int   `json:"child"` // exit code of the command; null: it did not run
 	Signal   string `json:"signal,omitempty"`
@@ -71,10 +74,30 @@ func (j *job) attempt(st *status, started **child.Process) error {
 	signal.Notify(signals, child.Ending()...)
 
 	begin := driver.Now()
+	url, err := j.g.url()
+	if err != nil {
+		return err
+	}
+	id := backend.Identity(url, j.g.prefix)
+	if t, err := j.join(id, signals); t != nil || err != nil {
+		st.WaitedMS = driver.Now().Sub(begin).Milliseconds()
+		if err != nil {
+			return err
+		}
+		defer t.Close()
+		st.Joined = true
+		j.ttl = time.Duration(t.TTL) * time.Millisecond
+		j.g.say.detail("%q: joined after %s, token %d", j.name, short(driver.Now().Sub(begin)), t.Token())
+		grace := j.capped()
+		w := lossWatch{policy: j.onLoss.policy, grace: grace, lead: 2 * leadOf(j.ttl)} // ahead of the pawl run around this one
+		s := &supervisor{job: j, lease: t, turn: t, signals: signals, watch: w, offer: j.offer(id, j.mode(), t.Hold, t)}
+		return j.command(st, started, s, backend.Kind(url), func(bool, driver.Instant) error { return nil })
+	}
+
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	stop := j.interruptible(signals, cancel)
-	store, kind, err := j.g.open(ctx)
+	store, err := j.g.open(ctx, url)
 	if s := stop(); s != nil {
 		if err == nil {
 			store.Close()
@@ -86,24 +109,30 @@ func (j *job) attempt(st *status, started **child.Process) error {
 	}
 	base := pawl.New(store)
 	defer closeSoon(base)
-	grace, capped := j.grace()
-	if capped {
-		j.g.say.note("--kill-after %s is cut to %s, a third of --ttl %s, so that the lock can be renewed before", short(j.killAfter), short(grace), short(j.ttl))
-	}
+	grace := j.capped()
 	policy := pawl.Options{TTL: j.ttl, Wait: j.wait, MaxHold: j.maxHold, MinHold: j.minHold, Note: j.reason, Holder: login(), Logger: j.g.say.logger()}
-	lock, mode := j.lock(base.With(policy))
-	lease, err := j.take(base, lock, signals)
+	lease, err := j.take(base, j.lock(base.With(policy)), signals)
 	st.WaitedMS = driver.Now().Sub(begin).Milliseconds()
 	if err != nil {
 		return err
 	}
-	taken := driver.Now()
-	st.Acquired, st.Token = true, lease.Token()
-	j.g.say.detail("%q: taken after %s, token %d", j.name, short(taken.Sub(begin)), st.Token)
+	j.g.say.detail("%q: taken after %s, token %d", j.name, short(driver.Now().Sub(begin)), lease.Token())
+	w := lossWatch{policy: j.onLoss.policy, grace: grace, lead: leadOf(j.ttl)}
+	s := &supervisor{job: j, lease: lease, signals: signals, watch: w, offer: j.offer(id, j.mode(), lease.ID(), lease)}
+	return j.command(st, started, s, backend.Kind(url), func(failed bool, taken driver.Instant) error {
+		return j.release(base, lease, failed, taken)
+	})
+}
 
-	s := &supervisor{job: j, lease: lease, signals: signals, watch: lossWatch{policy: j.onLoss.policy, grace: grace, lead: leadOf(j.ttl)}}
-	signal.Notify(signals, child.Forwarded()...)
-	err = s.start(j.environment(lease, mode, kind))
+// command runs the command of s and gives its lock back.
+func (j *job) command(st *status, started **child.Process, s *supervisor, kind string, release func(failed bool, taken driver.Instant) error) error {
+	taken := driver.Now()
+	st.Acquired, st.Token = true, s.lease.Token()
+	if s.offer != nil {
+		defer s.offer.Close()
+	}
+	signal.Notify(s.signals, child.Forwarded()...)
+	err := s.start(j.environment(s, kind))
 	if err == nil {
 		*started = s.p
 		defer s.p.Close()
@@ -117,7 +146,7 @@ func (j *job) attempt(st *status, started **child.Process) error {
 	}
 	failed := err != nil || *st.Child != 0
 
-	unlockErr := j.release(base, lease, failed && !st.Lost, taken)
+	unlockErr := release(failed && !st.Lost, taken)
 	st.HeldMS = driver.Now().Sub(taken).Milliseconds()
 	var lost *pawl.LostError
 	switch {
@@ -141,6 +170,15 @@ func (j *job) attempt(st *status, started **child.Process) error {
 		return &failure{code: r.Code}
 	}
 	return nil
+}
+
+// capped is the grace, and says when it is not what was asked for.
+func (j *job) capped() time.Duration {
+	grace, capped := j.grace()
+	if capped {
+		j.g.say.note("--kill-after %s is cut to %s, a third of --ttl %s, so that the lock can be renewed before", short(j.killAfter), short(grace), short(j.ttl))
+	}
+	return grace
 }
 
 // closeSoon closes the client, but does not stay for a store that does not answer: what could not be given back runs out.
@@ -213,21 +251,28 @@ func (j *job) release(base *pawl.Client, lease *pawl.Lease, failed bool, taken d
 }
 
 // environment is the command's: ours, with the lock's facts.
-func (j *job) environment(lease *pawl.Lease, mode, kind string) []string {
+func (j *job) environment(s *supervisor, kind string) []string {
 	host, _ := os.Hostname()
 	facts := []string{
 		"PAWL_HELD=1",
 		"PAWL_LOCK=" + j.name,
-		"PAWL_FENCE=" + strconv.FormatInt(lease.Token(), 10),
+		"PAWL_FENCE=" + strconv.FormatInt(s.lease.Token(), 10),
 		fmt.Sprintf("PAWL_OWNER=%s@%s:%d", login(), host, os.Getpid()),
 		"PAWL_TTL_MS=" + strconv.FormatInt(j.ttl.Milliseconds(), 10),
-		"PAWL_MODE=" + mode,
+		"PAWL_MODE=" + j.mode(),
 		"PAWL_BACKEND_KIND=" + kind,
+	}
+	if s.offer != nil {
+		facts = append(facts, join.Variable+"="+s.offer.Environ())
 	}
 	var env []string
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
 		switch name {
+		case join.Variable:
+			if s.offer == nil {
+				env = append(env, e)
+			}
 		case "PAWL_HELD", "PAWL_LOCK", "PAWL_FENCE", "PAWL_OWNER", "PAWL_TTL_MS", "PAWL_MODE", "PAWL_BACKEND_KIND", "PAWL_LOST_FD":
 		default:
 			env = append(env, e)

@@ -4,12 +4,13 @@ import (
 	"context"
 	"os"
 
+	"github.com/pawl-lock/pawl"
 	"github.com/pawl-lock/pawl/cmd/pawl/internal/backend"
 	"github.com/pawl-lock/pawl/driver"
 )
 
-// open connects to the chosen store, and tells its kind.
-func (g *globals) open(ctx context.Context) (driver.Driver, string, error) {
+// url is that of the chosen store.
+func (g *globals) url() (string, error) {
 	url := g.backend
 	if url == "" {
 		url = os.Getenv("PAWL_BACKEND")
@@ -17,14 +18,32 @@ func (g *globals) open(ctx context.Context) (driver.Driver, string, error) {
 	if url == "" {
 		var err error
 		if url, err = backend.Local(); err != nil {
-			return nil, "", storeFailure("open", err)
+			return "", storeFailure("open", err)
 		}
 	}
+	return url, nil
+}
+
+// open connects to a store.
+func (g *globals) open(ctx context.Context, url string) (driver.Driver, error) {
 	ctx, stop := context.WithTimeout(ctx, g.timeout)
 	defer stop()
 	d, err := backend.Open(ctx, url, g.prefix)
 	if err != nil {
-		return nil, "", storeFailure("open", err)
+		return nil, storeFailure("open", err)
 	}
-	return d, backend.Kind(url), nil
+	return d, nil
+}
+
+// client connects to the chosen store.
+func (g *globals) client(ctx context.Context) (*pawl.Client, error) {
+	url, err := g.url()
+	if err != nil {
+		return nil, err
+	}
+	store, err := g.open(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	return pawl.New(store), nil
 }

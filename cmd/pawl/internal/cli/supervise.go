@@ -4,22 +4,28 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/pawl-lock/pawl"
 	"github.com/pawl-lock/pawl/cmd/pawl/internal/child"
+	"github.com/pawl-lock/pawl/cmd/pawl/internal/join"
 	"github.com/pawl-lock/pawl/driver"
 )
 
 // supervisor keeps a command and a lease together.
 type supervisor struct {
 	*job
-	lease   *pawl.Lease
+	lease   held
+	turn    *turn // the lease is a turn; nil: it is our own
 	signals chan os.Signal
 	watch   lossWatch
+	offer   *join.Offer // of the lease, to those inside the command; nil: none
 
-	p    *child.Process
-	lost error // why the command was told, or should have been; nil: not lost
+	p        *child.Process
+	passed   os.Signal // the last one that was passed on, and when
+	passedAt driver.Instant
+	lost     error // why the command was told, or should have been; nil: not lost
 }
 
 // start prints the lock, if that is wanted, and starts the command.
@@ -31,11 +37,18 @@ func (s *supervisor) start(env []string) error {
 		}
 	}
 	s.watch.step(driver.Now(), s.deadline(), false)
-	var err error
-	s.p, err = child.Start(child.Command{
+	c := child.Command{
 		Path: s.path, Argv: s.argv, Env: env, NoStdin: !s.passStdin, Foreground: s.foreground,
 		LostFD: "PAWL_LOST_FD", Suspending: s.suspending,
-	}, s.guardAt())
+	}
+	if s.turn != nil {
+		c.Hold = s.turn.File()
+	}
+	if s.offer != nil {
+		c.Scratch = s.offer.Path()
+	}
+	var err error
+	s.p, err = child.Start(c, s.guardAt())
 	return err
 }
 
@@ -65,6 +78,7 @@ func (s *supervisor) supervise() {
 		endedAt  driver.Instant // told about what is left after that
 		killedAt driver.Instant
 		guarded  = s.watch.guardAt()
+		gone     = s.p.Gone()
 	)
 	defer tick.Stop()
 	defer s.p.Dismiss()
@@ -79,8 +93,10 @@ func (s *supervisor) supervise() {
 			if sig == nil {
 				sig = child.Term
 			}
-			s.signal(sig)
-			s.signal(cont)
+			if s.turn == nil || sig != s.passed || now.Sub(s.passedAt) > s.watch.grace { // else the one around us was faster
+				s.pass(sig)
+				s.signal(cont)
+			}
 			s.lose(lerr, "the command gets "+child.SignalName(sig))
 		case doKill:
 			s.p.Lose()
@@ -95,31 +111,75 @@ func (s *supervisor) supervise() {
 			guarded = at
 			s.p.KillAt(s.guardAt())
 		}
+		s.renewOffer()
+		if gone == nil && s.done() {
+			return
+		}
 		wait := look
+		if gone == nil {
+			wait = min(wait, 20*time.Millisecond)
+		}
 		if next != 0 {
 			wait = min(wait, max(next.Sub(now), time.Millisecond))
 		}
 		tick.Reset(wait)
 		select {
 		case sig := <-s.signals:
-			s.signal(sig)
+			if s.turn != nil && s.lost != nil && sig == s.passed {
+				continue // the one around us tells of the same loss
+			}
+			s.pass(sig)
+			if gone == nil && s.offer != nil && slices.Contains(child.Ending(), sig) {
+				s.offer.Extend(0) // those who joined are in no group of ours
+			}
 		case <-lost:
 			lost = nil
 		case <-ended:
 			ended, endedAt = nil, driver.Now()
-		case <-s.p.Gone():
-			return
+		case <-gone:
+			gone = nil
+			s.p.Dismiss()
 		case <-tick.C:
 		}
 		if endedAt != 0 && driver.Now().Sub(endedAt) > noticeAfter {
 			endedAt = 0
-			s.g.say.note("%q: the command has ended, but not its process group: %s; the lock is kept until then", s.name, s.left())
+			what := "its process group: " + s.left()
+			if gone == nil {
+				what = "a pawl run inside it that joined the lock"
+			}
+			s.g.say.note("%q: the command has ended, but not %s; the lock is kept until then", s.name, what)
 		}
 		if killedAt != 0 && driver.Now().Sub(killedAt) > unkillable {
 			killedAt = 0
 			s.g.say.note("%q: SIGKILL has not ended the command: %s", s.name, s.left())
 		}
 	}
+}
+
+// renewOffer tells those who joined how long the lease may be trusted.
+func (s *supervisor) renewOffer() {
+	if s.offer == nil {
+		return
+	}
+	until := instant(s.lease.Deadline())
+	if s.lost != nil {
+		until = 0
+	}
+	if err := s.offer.Extend(until); err != nil {
+		s.g.say.detail("%q: %v", s.name, err)
+	}
+}
+
+// done reports whether nobody works under the lease any more, the command's group being gone. Who joined a lease that is
+// lost ends before its deadline.
+func (s *supervisor) done() bool {
+	return s.offer == nil || s.offer.Alone() || s.lost != nil && driver.Now() >= s.watch.deadline
+}
+
+// pass sends a signal to the command.
+func (s *supervisor) pass(sig os.Signal) {
+	s.passed, s.passedAt = sig, driver.Now()
+	s.signal(sig)
 }
 
 func (s *supervisor) left() string {

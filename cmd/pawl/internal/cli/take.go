@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/term"
@@ -40,10 +38,11 @@ func (j *job) take(c *pawl.Client, lock pawl.Locker, signals <-chan os.Signal) (
 		got <- answer{l, err}
 	}()
 
-	said := make(chan string, 1) // what an inspection found
+	said := make(chan look, 1) // what an inspection found
 	tick := time.NewTimer(noticeAfter)
 	defer tick.Stop()
 	var interrupt os.Signal
+	var itself error
 	for {
 		select {
 		case a := <-got:
@@ -53,6 +52,9 @@ func (j *job) take(c *pawl.Client, lock pawl.Locker, signals <-chan os.Signal) (
 					a.lease.Unlock()
 				}
 				return nil, j.interrupted(interrupt)
+			}
+			if itself != nil && a.err != nil {
+				return nil, itself
 			}
 			if a.err != nil {
 				return nil, j.notTaken(a.err, driver.Now().Sub(begin))
@@ -67,7 +69,12 @@ func (j *job) take(c *pawl.Client, lock pawl.Locker, signals <-chan os.Signal) (
 			if !j.g.say.quiet && !j.skip {
 				go j.look(ctx, c, said)
 			}
-		case text := <-said:
+		case l := <-said:
+			if l.itself && itself == nil {
+				itself = usage("run: %q is held by the pawl run around this one, which names the store in other words: say the same --backend, to join it", j.name)
+				cancel(itself)
+			}
+			text := l.text
 			fd := int(os.Stderr.Fd())
 			if !term.IsTerminal(fd) || j.g.say.format == "json" {
 				j.g.say.note("%s", text) // once: this goes to a log
@@ -83,26 +90,30 @@ func (j *job) take(c *pawl.Client, lock pawl.Locker, signals <-chan os.Signal) (
 	}
 }
 
+// look is what an inspection of a lock found.
+type look struct {
+	text   string
+	itself bool // this very process runs under the hold
+}
+
 // look asks who has the lock.
-func (j *job) look(ctx context.Context, c *pawl.Client, said chan<- string) {
+func (j *job) look(ctx context.Context, c *pawl.Client, said chan<- look) {
 	ctx, stop := context.WithTimeout(ctx, j.g.timeout)
 	defer stop()
-	text := fmt.Sprintf("waiting for %q", j.name)
+	l := look{text: fmt.Sprintf("waiting for %q", j.name)}
 	info, err := c.Inspect(ctx, j.name)
 	if err == nil && len(info.Holders) > 0 {
-		text += ": " + heldBy(info.Holders)
-		if pid := info.Holders[0].PID; pid != 0 && os.Getenv("PAWL_LOCK") == j.name && strings.HasSuffix(os.Getenv("PAWL_OWNER"), ":"+strconv.Itoa(pid)) {
-			text += " (under which this very pawl runs: it waits for itself)"
-		}
+		l.text += ": " + heldBy(info.Holders)
+		l.itself = waitsForItself(info)
 	}
 	if err == nil && info.Waiters > 1 {
 		others := "1 other waits"
 		if n := info.Waiters - 1; n > 1 {
 			others = fmt.Sprintf("%d others wait", n)
 		}
-		text += ", " + others
+		l.text += ", " + others
 	}
-	said <- text
+	said <- l
 }
 
 // heldBy describes the first of some holders, and counts the others.
