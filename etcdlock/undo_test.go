@@ -2,6 +2,7 @@ package etcdlock
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -148,5 +149,70 @@ func TestMarkDeleted(t *testing.T) {
 		if err := d.Release(t.Context(), r.Hold, driver.End{}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestUnconfirmedRelease: while a release has no answer, its key keeps the seat: the next hold of the same session waits
+// behind it with a key of its own. Repeating the release settles it, and a copy of it that arrives later does nothing.
+func TestUnconfirmedRelease(t *testing.T) {
+	d := startDriver(t)
+	enter := func(id string) *place {
+		p, err := d.Enter(t.Context(), driver.Request{Hold: driver.Hold{Kind: driver.Exclusive, Name: "unconfirmed", ID: id, Permits: 1, TTL: 10 * time.Second},
+			Wait: true, Notify: func(driver.Signal) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.(*place)
+	}
+	p := enter("a:1")
+	first, err := p.Try(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seat, rev := p.seat, p.rev
+	late := func() bool { // the release, as it would arrive late
+		a := d.ask(t.Context(), time.Minute, []cond{created(seat, rev)}, []op{del(seat)}, nil)
+		if a.err != nil {
+			t.Fatal(a.err)
+		}
+		return a.resp.succeeded
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.Release(ctx, p.r.Hold, driver.End{}); err == nil { // it never arrives
+		t.Fatal("a release that was not sent is confirmed")
+	}
+	q := enter("a:2")
+	if _, err := q.Try(t.Context(), 1); !errors.Is(err, driver.ErrHeld) {
+		t.Fatalf("before the release is settled, the next one of the same session is told %v", err)
+	}
+	if q.seat == seat {
+		t.Fatalf("the next one has the key %q of a hold that may still be there", seat)
+	}
+	if err := d.Release(t.Context(), p.r.Hold, driver.End{}); err != nil {
+		t.Fatal(err)
+	}
+	g, err := q.Try(t.Context(), 1)
+	if err != nil || g.Token <= first.Token {
+		t.Fatalf("after the release is settled: token %d after %d, %v", g.Token, first.Token, err)
+	}
+	r := enter("a:3") // has the first one's key again
+	if _, err := r.Try(t.Context(), 1); !errors.Is(err, driver.ErrHeld) || r.seat != seat {
+		t.Fatalf("the third one has the key %q, %v", r.seat, err)
+	}
+	if late() {
+		t.Fatal("a late copy of the release deleted another hold's key")
+	}
+	if err := d.Release(t.Context(), q.r.Hold, driver.End{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Try(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if late() {
+		t.Fatal("a late copy of the release ended another hold")
+	}
+	if err := d.Renew(t.Context(), []driver.Hold{r.r.Hold})[0]; err != nil {
+		t.Fatal(err)
 	}
 }
