@@ -11,12 +11,14 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -365,4 +367,174 @@ func certificate(t *testing.T, dir string) (cert, key string) {
 		return path
 	}
 	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "EC PRIVATE KEY", keyDER)
+}
+
+// switchboard leads connections to one of several addresses.
+type switchboard struct {
+	addr  string
+	mu    sync.Mutex
+	to    string
+	conns []net.Conn
+}
+
+func newSwitchboard(t *testing.T, to string) *switchboard {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &switchboard{addr: l.Addr().String(), to: to}
+	t.Cleanup(func() { l.Close(); s.lead("") })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			out, err := net.Dial("tcp", s.to)
+			if err != nil {
+				s.mu.Unlock()
+				in.Close()
+				continue
+			}
+			s.conns = append(s.conns, in, out)
+			s.mu.Unlock()
+			go func() { io.Copy(out, in); out.Close() }()
+			go func() { io.Copy(in, out); in.Close() }()
+		}
+	}()
+	return s
+}
+
+// lead ends all connections; new ones go to another address.
+func (s *switchboard) lead(to string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.to = to
+	for _, c := range s.conns {
+		c.Close()
+	}
+	s.conns = nil
+}
+
+// A cluster that was made anew behind the same address is no place where a lock could be found lost or free: its answers
+// are refused, the waiter does not get in, and the holder is told when its trust is over.
+func TestAnotherCluster(t *testing.T) {
+	t.Parallel()
+	a, b := etcdtest.Start(t, etcdtest.Options{}), etcdtest.Start(t, etcdtest.Options{})
+	s := newSwitchboard(t, a.Members[0].Addr)
+	d := suite.Open(t, "etcd://"+s.addr, nil)
+	locks := pawl.New(d).With(pawl.Options{TTL: 5 * time.Second})
+	defer locks.Close()
+	l, err := locks.Mutex("held").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.lead(b.Members[0].Addr)
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		p, _ := place(t, d, "new")
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		_, err := p.Try(ctx, 1)
+		cancel()
+		if err == nil {
+			t.Fatal("a lock was granted by another cluster")
+		}
+		if strings.Contains(err.Error(), "different clusters") {
+			says(t, err, "different clusters", "made anew")
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	r, err := d.Inspect(t.Context(), "held")
+	if err == nil {
+		t.Errorf("the other cluster's answer is believed: %+v", r)
+	}
+	if err := l.Err(); err != nil {
+		t.Errorf("long before the deadline: %v", err)
+	}
+	select {
+	case <-l.Done():
+		lost, ok := errors.AsType[*pawl.LostError](l.Err())
+		if !ok || lost.Reason != pawl.Expired {
+			t.Errorf("the lease ended with %v", l.Err())
+		}
+	case <-time.After(patience):
+		t.Fatal("the holder was not told")
+	}
+	l.Unlock()
+	s.lead(a.Members[0].Addr)
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		l, err := locks.Mutex("new").TryLock(t.Context())
+		if err == nil {
+			l.Unlock()
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("after the first cluster is back: %v", err)
+		}
+	}
+}
+
+// A waiter whose permission is taken away, and with it its watch, gets in once it is given back.
+func TestPermissionTaken(t *testing.T) {
+	t.Parallel()
+	c := authCluster(t)
+	root, err := clientv3.New(clientv3.Config{Endpoints: []string{c.Members[0].Addr}, Username: "root", Password: "rootsecret", Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	url := "etcd://user:usersecret@" + c.Members[0].Addr + "/locks"
+	const ttl = 20 * time.Second
+	a, b := pawl.New(suite.Open(t, url, nil)).With(pawl.Options{TTL: ttl}), pawl.New(suite.Open(t, url, nil)).With(pawl.Options{TTL: ttl})
+	defer a.Close()
+	defer b.Close()
+	l, err := a.Mutex("taken").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		w, err := b.Mutex("taken").Lock(context.Background())
+		got <- err
+		w.Unlock()
+	}()
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		r, err := root.Get(t.Context(), "locks/taken/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Count == 2 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d contenders", r.Count)
+		}
+	}
+	if _, err := root.UserRevokeRole(t.Context(), "user", "locker"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.Mutex("other").TryLock(t.Context())
+	says(t, err, "lacks a permission")
+	select {
+	case err := <-got:
+		t.Fatalf("the waiter got in while the name was held: %v", err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	if _, err := root.UserGrantRole(t.Context(), "user", "locker"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-got:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the waiter was not woken")
+	}
 }
