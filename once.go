@@ -17,7 +17,7 @@ import (
 // At most one run is recorded: the result is stored in the step that ends this very hold, so a run that was paused until
 // others had taken over cannot overwrite theirs. But it is not exactly once for fn's effects. A process that dies or loses
 // the lease after the effect and before the record leaves the key to the next caller, with a larger token. When that
-// matters, put the key or the token into fn's own transaction.
+// matters and fn works in one SQL database, use OnceInTx of package record: it commits work and record together.
 //
 // An error that matches ErrLost or ErrUnknown beside a result says that fn succeeded but may not be recorded.
 func Once[T any](ctx context.Context, c *Client, key string, window time.Duration, fn func(context.Context) (T, error)) (v T, err error) {
