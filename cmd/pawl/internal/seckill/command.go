@@ -145,10 +145,13 @@ func (o *options) run(cmd *cobra.Command) error {
 	if err != nil {
 		return asExit(codeUsage, err)
 	}
-	for _, s := range left {
+	leaveOut := func(s strategy, why string) {
 		if !o.quiet {
-			fmt.Fprintf(cmd.ErrOrStderr(), "seckill: %s is left out: it cannot be shown on this kind of store\n", s.name)
+			fmt.Fprintf(cmd.ErrOrStderr(), "seckill: %s is left out: %s\n", s.name, why)
 		}
+	}
+	for _, s := range left {
+		leaveOut(s, "it cannot be shown on this kind of store")
 	}
 	var html *os.File
 	if o.html != "" {
@@ -192,8 +195,17 @@ func (o *options) run(cmd *cobra.Command) error {
 		defer leave()
 	}
 	if slices.ContainsFunc(chosen, func(s strategy) bool { return s.store }) {
-		if err := r.tryStore(ctx); err != nil {
+		tokens, err := r.tryStore(ctx)
+		if err != nil {
 			return o.ended(ctx, storeCode(err), fmt.Errorf("lock store: %w", err))
+		}
+		if i := slices.IndexFunc(chosen, func(s strategy) bool { return s.token }); i >= 0 && !tokens {
+			const why = "this store gives no tokens"
+			if len(o.strategies) > 0 {
+				return asExit(codeUsage, fmt.Errorf("--backend: %s: leave %s out", why, chosen[i].name))
+			}
+			leaveOut(chosen[i], why)
+			chosen = slices.Delete(slices.Clone(chosen), i, i+1)
 		}
 	}
 	rep, err := r.all(ctx, chosen, cmd.ErrOrStderr())

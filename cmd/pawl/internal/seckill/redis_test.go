@@ -29,6 +29,23 @@ func TestSaleOverRedis(t *testing.T) {
 	}
 }
 
+// A layout without tokens has no lock+token, which is said before anything starts.
+func TestSaleWithoutTokens(t *testing.T) {
+	t.Parallel()
+	url := redistest.Start(t).URL + "?layout=string"
+	o := program(t, "--backend", url, "--strategy", "lock,lock+token")
+	if o.code != codeUsage || !strings.Contains(o.stderr, "this store gives no tokens: leave lock+token out") {
+		t.Errorf("exit code %d, stderr %q", o.code, o.stderr)
+	}
+	o = program(t, "--backend", url, "--buyers", "300", "--stock", "10", "--json")
+	if o.code != 0 || o.stderr != "seckill: lock+token is left out: this store gives no tokens\n" {
+		t.Errorf("exit code %d, stderr %q", o.code, o.stderr)
+	}
+	if n := len(parse(t, o.stdout).Strategies); n != len(strategies)-1 {
+		t.Errorf("%d strategies, want all but one", n)
+	}
+}
+
 func TestNaiveRedis(t *testing.T) {
 	s := redistest.Start(t)
 	raw := fmt.Sprintf("redis://127.0.0.1:%d", s.Port())

@@ -82,20 +82,22 @@ func (r *run) openServer(ctx context.Context, stderr io.Writer) (leave func(), e
 	return leave, nil
 }
 
-// tryStore takes and gives back a lock, so that a store that cannot be used is an error before anything starts.
-func (r *run) tryStore(ctx context.Context) error {
+// tryStore takes and gives back a lock, so that a store that cannot be used is an error before anything starts, and tells
+// whether it has tokens.
+func (r *run) tryStore(ctx context.Context) (tokens bool, err error) {
 	ctx, stop := context.WithTimeout(ctx, r.timeout)
 	defer stop()
 	d, err := openStore(ctx, r.backend, r.prefix, r.server)
 	if err != nil {
-		return err
+		return false, err
 	}
 	locks := pawl.New(d)
 	l, err := locks.Mutex(r.lock("probe")).TryLock(ctx)
 	if err == nil {
+		tokens = l.Token() != 0
 		err = l.Unlock()
 	}
-	return errors.Join(err, locks.Close())
+	return tokens, errors.Join(err, locks.Close())
 }
 
 // lock is the name of one strategy's lock.

@@ -15,6 +15,7 @@ type strategy struct {
 	store  bool // needs the lock store
 	naive  bool // as a plain key, without pawl
 	pauses bool // servers are stopped between read and write
+	token  bool // needs fencing tokens
 	parts  int  // rows that the stock is split in; 0: one
 	sell   func(*shop) sellFunc
 }
@@ -29,7 +30,7 @@ var strategies = []strategy{
 	{name: "lock-wait", about: "pawl Lock: wait in line", safe: true, store: true, sell: (*shop).lockWait},
 	{name: "striped", about: "pawl Striped: the stock in parts, each with its own lock", safe: true, store: true, parts: 8, sell: (*shop).striped},
 	{name: "lock-paused", about: "pawl without tokens, holders paused past their TTL: may oversell", store: true, pauses: true, sell: (*shop).lockPaused},
-	{name: "lock+token", about: "the same pauses, the token claimed before the read", safe: true, store: true, pauses: true, sell: (*shop).lockToken},
+	{name: "lock+token", about: "the same pauses, the token claimed before the read", safe: true, store: true, pauses: true, token: true, sell: (*shop).lockToken},
 }
 
 func strategyNames() []string {
