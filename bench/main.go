@@ -1,6 +1,8 @@
 // Command bench measures pawl beside other people's locks, over servers that it starts for itself.
 //
-//	go run .               # one hot key and many held leases on Redis, beside the lock that most programs begin with
+//	go run .                                  one hot key and many held leases on Redis
+//	go run . -case all -backend etcd,zk       what there is, over those stores
+//	go run . -peers ../docs/benchmarks.md     everything; writes its part of that page. With -quick in two minutes
 package main
 
 import (
@@ -20,24 +22,39 @@ import (
 
 const workerFlag = "as-worker"
 
+type options struct {
+	rounds                   int
+	length                   time.Duration
+	cases, backends, clients string
+	profile, json, peers     string
+	quick                    bool
+}
+
 func main() {
-	rounds := flag.Int("rounds", 3, "rounds of each client, interleaved")
-	per := flag.Duration("for", 1200*time.Millisecond, "length of a round")
-	cases := flag.String("case", "hot-1,held", "cases, with commas; all: every one")
-	backends := flag.String("backend", "redis", "kinds of stores, with commas; all: every one")
-	names := flag.String("client", "", "clients, with commas (default all)")
-	profile := flag.String("profile", "", "write CPU, allocation, block and mutex profiles to this folder")
-	jsonFile := flag.String("json", "", "write the results to this file as JSON")
+	var o options
+	flag.IntVar(&o.rounds, "rounds", 3, "rounds of each client, interleaved")
+	flag.DurationVar(&o.length, "for", 1200*time.Millisecond, "length of a round")
+	flag.StringVar(&o.cases, "case", "hot-1,held", "cases, with commas; all: every one")
+	flag.StringVar(&o.backends, "backend", "", "kinds of stores, with commas; all: every one (default redis; with -peers all)")
+	flag.StringVar(&o.clients, "client", "", "clients, with commas (default all)")
+	flag.StringVar(&o.profile, "profile", "", "write CPU, allocation, block and mutex profiles to this folder")
+	flag.StringVar(&o.json, "json", "", "write the results to this file as JSON")
+	flag.StringVar(&o.peers, "peers", "", "measure everything and write its part of this page; -: print it")
+	flag.BoolVar(&o.quick, "quick", false, "with -peers: one short round, to see that it works")
 	worker := flag.Bool(workerFlag, false, "be a worker process; not for people")
 	flag.Parse()
 	if *worker {
 		bench.Worker(os.Stdin, os.Stdout, openers)
 		return
 	}
+	if flag.NArg() > 0 || o.rounds < 1 || o.length <= 0 {
+		fmt.Fprintln(os.Stderr, "bench: all numbers must be positive, and there are no arguments")
+		flag.Usage()
+		os.Exit(64)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := run(ctx, *rounds, *per, list(*cases), list(*backends), list(*names), *profile, *jsonFile)
-	if err != nil {
+	if err := o.run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -50,46 +67,71 @@ func list(s string) []string {
 	return strings.Split(s, ",")
 }
 
-func run(ctx context.Context, rounds int, per time.Duration, cases, kinds, names []string, profile, jsonFile string) error {
+func (o *options) kinds(usual ...string) []string {
+	ks := list(o.backends)
+	if len(ks) == 0 {
+		ks = usual
+	}
+	if slices.Contains(ks, "all") {
+		ks = nil
+		for _, st := range starters {
+			ks = append(ks, st.kind)
+		}
+	}
+	return ks
+}
+
+func (o *options) run(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	say := func(text string) { fmt.Fprintln(os.Stderr, "bench:", text) }
-	s := &stage{}
-	defer s.close()
-	if slices.Contains(kinds, "all") {
-		kinds = nil
-		for _, st := range starters {
-			kinds = append(kinds, st.kind)
-		}
-	}
-	p := &bench.Plan{Openers: openers, Rounds: rounds, For: per, Warmup: 300 * time.Millisecond, Timeout: 30 * time.Second,
-		Worker: []string{self, "-" + workerFlag}, Profile: profile, Progress: say, Note: say}
-	if profile != "" {
-		if err := os.MkdirAll(profile, 0o755); err != nil {
+	p := &bench.Plan{Openers: openers, Rounds: o.rounds, For: o.length, Warmup: 300 * time.Millisecond, Timeout: 30 * time.Second,
+		Worker: []string{self, "-" + workerFlag}, Profile: o.profile, Progress: say, Note: say}
+	if o.profile != "" {
+		if err := os.MkdirAll(o.profile, 0o755); err != nil {
 			return err
 		}
 	}
-	for _, c := range bench.Cases() {
-		if slices.Contains(cases, c.Name) || slices.Contains(cases, "all") {
-			p.Cases = append(p.Cases, c)
+	var rs []bench.Result
+	if o.peers != "" {
+		su := &suite{Plan: p, say: say}
+		set := full
+		if o.quick {
+			set = quick
 		}
+		err = su.writePeers(ctx, set, o.kinds("all"), strings.TrimPrefix(o.peers, "-"))
+		rs = su.results
+	} else {
+		rs, err = o.some(ctx, p, say)
 	}
-	for _, st := range s.launch(kinds, say) {
-		p.Targets = append(p.Targets, targets(st, names)...)
-	}
-	if len(p.Cases) == 0 || len(p.Targets) == 0 {
-		return errors.New("nothing to measure: no such case, store or client")
-	}
-	rs, err := p.Run(ctx)
-	bench.Table(os.Stdout, rs)
-	if jsonFile != "" {
-		f, ferr := os.Create(jsonFile)
+	if o.json != "" {
+		f, ferr := os.Create(o.json)
 		if ferr != nil {
 			return ferr
 		}
 		err = errors.Join(err, bench.JSON(f, rs), f.Close())
 	}
 	return err
+}
+
+// some measures what was asked for, and prints it.
+func (o *options) some(ctx context.Context, p *bench.Plan, say func(string)) ([]bench.Result, error) {
+	s := &stage{}
+	defer s.close()
+	cases := list(o.cases)
+	for _, c := range bench.Cases() {
+		if slices.Contains(cases, c.Name) || slices.Contains(cases, "all") {
+			p.Cases = append(p.Cases, c)
+		}
+	}
+	for _, st := range s.launch(o.kinds("redis"), say) {
+		p.Targets = append(p.Targets, targets(st, list(o.clients))...)
+	}
+	if len(p.Cases) == 0 || len(p.Targets) == 0 {
+		return nil, errors.New("nothing to measure: no such case, store or client")
+	}
+	rs, err := p.Run(ctx)
+	return rs, errors.Join(err, bench.Table(os.Stdout, rs))
 }

@@ -59,7 +59,7 @@ func Compare(w io.Writer, old, now []Result, tolerance float64) (worse []string,
 				mark = "WORSE"
 				worse = append(worse, fmt.Sprintf("%s, %s, %s: %s", n.Case, n.Backend, n.Client, m.field))
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", n.Case, n.Backend, n.Client, m.field, number(&a, 3), number(&b, 3), change, mark)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", n.Case, n.Backend, n.Client, m.field, Number(&a, 3), Number(&b, 3), change, mark)
 		}
 	}
 	for i := range old {
@@ -102,7 +102,7 @@ func ClassicTable(w io.Writer, rs []Result) error {
 			case r.Rounds == 0:
 				fmt.Fprint(t, "\tfailed\tfailed")
 			default:
-				fmt.Fprintf(t, "\t%s\t%s", micros(r.Mean), number(r.CyclesPerS, 0))
+				fmt.Fprintf(t, "\t%s\t%s", Micros(r.Mean), Number(r.CyclesPerS, 0))
 			}
 		}
 		fmt.Fprintln(t)

@@ -24,7 +24,10 @@ import (
 type counts struct {
 	commands int64 // that clients sent
 	bytes    int64 // both ways
+	cpu      int64 // of the server, in nanoseconds
 }
+
+var unknown = counts{-1, -1, -1}
 
 func (c *counts) add(o counts) {
 	sum := func(a, b int64) int64 {
@@ -33,7 +36,7 @@ func (c *counts) add(o counts) {
 		}
 		return a + b
 	}
-	c.commands, c.bytes = sum(c.commands, o.commands), sum(c.bytes, o.bytes)
+	c.commands, c.bytes, c.cpu = sum(c.commands, o.commands), sum(c.bytes, o.bytes), sum(c.cpu, o.cpu)
 }
 
 // counter reads the counters of a store.
@@ -45,7 +48,7 @@ type counter interface {
 // uncounted is a store that does not count.
 type uncounted struct{}
 
-func (uncounted) read(context.Context) (counts, error) { return counts{-1, -1}, nil }
+func (uncounted) read(context.Context) (counts, error) { return unknown, nil }
 func (uncounted) close()                               {}
 
 // several servers are one store.
@@ -55,7 +58,7 @@ func (s several) read(ctx context.Context) (sum counts, err error) {
 	for _, c := range s {
 		n, err := c.read(ctx)
 		if err != nil {
-			return counts{-1, -1}, fmt.Errorf("the store's counters: %w", err)
+			return unknown, fmt.Errorf("the store's counters: %w", err)
 		}
 		sum.add(n)
 	}
@@ -177,12 +180,12 @@ var sent = map[string]bool{
 func (r redisCounter) read(ctx context.Context) (counts, error) {
 	client, err := rueidis.NewClient(r.option)
 	if err != nil {
-		return counts{-1, -1}, err
+		return unknown, err
 	}
 	defer client.Close()
-	text, err := client.Do(ctx, client.B().Info().Section("commandstats", "stats").Build()).ToString()
+	text, err := client.Do(ctx, client.B().Info().Section("commandstats", "stats", "cpu").Build()).ToString()
 	if err != nil {
-		return counts{-1, -1}, err
+		return unknown, err
 	}
 	var c counts
 	for line := range strings.Lines(text) {
@@ -192,15 +195,21 @@ func (r redisCounter) read(ctx context.Context) (counts, error) {
 			calls, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
 			n, err := strconv.ParseInt(calls, 10, 64)
 			if err != nil {
-				return counts{-1, -1}, fmt.Errorf("INFO commandstats: %q: %w", line, err)
+				return unknown, fmt.Errorf("INFO commandstats: %q: %w", line, err)
 			}
 			c.commands += n
 		case name == "total_net_input_bytes", name == "total_net_output_bytes":
 			n, err := strconv.ParseInt(value, 10, 64)
 			if err != nil {
-				return counts{-1, -1}, fmt.Errorf("INFO stats: %q: %w", line, err)
+				return unknown, fmt.Errorf("INFO stats: %q: %w", line, err)
 			}
 			c.bytes += n
+		case name == "used_cpu_sys", name == "used_cpu_user":
+			seconds, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				return unknown, fmt.Errorf("INFO cpu: %q: %w", line, err)
+			}
+			c.cpu += int64(seconds * 1e9)
 		}
 	}
 	return c, nil
@@ -214,14 +223,14 @@ func (etcdCounter) close() {}
 func (e etcdCounter) read(ctx context.Context) (counts, error) {
 	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+string(e)+"/metrics", nil)
 	if err != nil {
-		return counts{-1, -1}, err
+		return unknown, err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return counts{-1, -1}, err
+		return unknown, err
 	}
 	defer resp.Body.Close()
-	c := counts{-1, -1}
+	c := unknown
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		name, value, _ := strings.Cut(lines.Text(), " ")
 		name, _, _ = strings.Cut(name, "{")
@@ -232,6 +241,8 @@ func (e etcdCounter) read(ctx context.Context) (counts, error) {
 		switch name {
 		case "grpc_server_msg_received_total": // of streams each message
 			c.commands = max(c.commands, 0) + int64(n)
+		case "process_cpu_seconds_total":
+			c.cpu = int64(n * 1e9)
 		case "etcd_network_client_grpc_received_bytes_total", "etcd_network_client_grpc_sent_bytes_total":
 			c.bytes = max(c.bytes, 0) + int64(n)
 		}
@@ -245,7 +256,7 @@ type zooCounter string
 func (zooCounter) close() {}
 
 func (z zooCounter) read(ctx context.Context) (counts, error) {
-	c := counts{-1, -1}
+	c := unknown
 	for _, word := range []string{"mntr", "srvr"} {
 		text, err := z.ask(ctx, word)
 		if err != nil {
@@ -301,7 +312,7 @@ func (s *sqlCounter) close() { s.db.Close() }
 func (s *sqlCounter) read(ctx context.Context) (counts, error) {
 	c, err := s.ask(ctx, s.db)
 	if err != nil {
-		return counts{-1, -1}, err
+		return unknown, err
 	}
 	if c.commands >= 0 {
 		c.commands -= s.asked
@@ -330,15 +341,15 @@ func openMySQLCounter(ctx context.Context, raw string) (counter, error) {
 	return &sqlCounter{db: db, ask: func(ctx context.Context, db *sql.DB) (counts, error) {
 		rows, err := db.QueryContext(ctx, "SHOW GLOBAL STATUS WHERE Variable_name IN ('Questions', 'Bytes_received', 'Bytes_sent')")
 		if err != nil {
-			return counts{-1, -1}, err
+			return unknown, err
 		}
 		defer rows.Close()
-		var c counts
+		c := counts{cpu: -1}
 		for rows.Next() {
 			var name string
 			var n int64
 			if err := rows.Scan(&name, &n); err != nil {
-				return counts{-1, -1}, err
+				return unknown, err
 			}
 			if name == "Questions" {
 				c.commands = n
@@ -368,7 +379,7 @@ func openPostgresCounter(ctx context.Context, raw string) (counter, error) {
 		return uncounted{}, nil
 	}
 	return &sqlCounter{db: db, ask: func(ctx context.Context, db *sql.DB) (counts, error) {
-		c := counts{0, -1}
+		c := unknown
 		err := db.QueryRowContext(ctx, statements).Scan(&c.commands)
 		return c, err
 	}}, nil

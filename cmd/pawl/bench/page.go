@@ -36,15 +36,15 @@ func HTML(w io.Writer, rs []Result, when time.Time) error {
 	p := page{When: when.Format("2006-01-02 15:04")}
 	for _, c := range Cases() {
 		pc := pageCase{Name: c.Name, About: c.About}
-		field, show := "cycles_per_s", func(x *float64) string { return number(x, 0) }
+		field, show := "cycles_per_s", func(x *float64) string { return Number(x, 0) }
 		pc.Measure, pc.Better = "cycles/s", "More is better."
 		pc.Columns = []string{"p50", "p99", "p99.9", "max", "commands/cycle", "Jain", "client CPU/cycle"}
 		switch c.Kind {
 		case Handover:
-			field, show, pc.Measure, pc.Better = "p50_us", micros, "p50", "Less is better."
+			field, show, pc.Measure, pc.Better = "p50_us", Micros, "p50", "Less is better."
 			pc.Columns = []string{"p99", "max", "commands each"}
 		case Idle, Held:
-			field, show, pc.Measure, pc.Better = "commands_per_s", func(x *float64) string { return number(x, 1) }, "commands/s", "Less is better."
+			field, show, pc.Measure, pc.Better = "commands_per_s", func(x *float64) string { return Number(x, 1) }, "commands/s", "Less is better."
 			pc.Columns = []string{"goroutines each", "heap bytes each", "client CPU ms/s"}
 		}
 		lowest, highest := math.Inf(1), 0.0
@@ -88,12 +88,12 @@ func HTML(w io.Writer, rs []Result, when time.Time) error {
 			}
 			switch c.Kind {
 			case Handover:
-				row.Cells = []string{micros(r.P99), micros(r.Max), number(r.CommandsPerCycle, 2)}
+				row.Cells = []string{Micros(r.P99), Micros(r.Max), Number(r.CommandsPerCycle, 2)}
 			case Idle, Held:
-				row.Cells = []string{number(r.GoroutinesPerItem, 2), number(r.HeapBytesPerItem, 0), number(r.ClientCPUMillisPerS, 1)}
+				row.Cells = []string{Number(r.GoroutinesPerItem, 2), Number(r.HeapBytesPerItem, 0), Number(r.ClientCPUMillisPerS, 1)}
 			default:
-				row.Cells = []string{micros(r.P50), micros(r.P99), micros(r.P999), micros(r.Max), number(r.CommandsPerCycle, 3),
-					number(r.Jain, 3), micros(r.ClientCPUPerCycle)}
+				row.Cells = []string{Micros(r.P50), Micros(r.P99), Micros(r.P999), Micros(r.Max), Number(r.CommandsPerCycle, 3),
+					Number(r.Jain, 3), Micros(r.ClientCPUPerCycle)}
 			}
 			pc.Rows = append(pc.Rows, row)
 		}

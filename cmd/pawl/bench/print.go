@@ -41,7 +41,7 @@ func Table(w io.Writer, rs []Result) error {
 			case Idle, Held:
 				fmt.Fprintln(t, "backend\tclient\tcommands/s\tclient CPU ms/s\tgoroutines each\theap bytes each")
 			default:
-				fmt.Fprintln(t, "backend\tclient\tcycles/s\t(spread)\tmean\tp50\tp99\tp99.9\tmax\tcommands/cycle\tbytes/cycle\tJain\tstarved\tshares\tclient CPU/cycle")
+				fmt.Fprintln(t, "backend\tclient\tcycles/s\t(spread)\tmean\tp50\tp99\tp99.9\tmax\tcommands/cycle\tbytes/cycle\tJain\tstarved\tshares\tclient CPU/cycle\tserver CPU/cycle")
 			}
 			last = r.Case
 		}
@@ -52,17 +52,17 @@ func Table(w io.Writer, rs []Result) error {
 		}
 		switch kind {
 		case Handover:
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s", micros(r.P50), r.Range("p50_us"), micros(r.P99), micros(r.Max), number(r.CommandsPerCycle, 3))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s", Micros(r.P50), r.Range("p50_us"), Micros(r.P99), Micros(r.Max), Number(r.CommandsPerCycle, 3))
 		case Idle, Held:
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s", number(r.CommandsPerS, 1), number(r.ClientCPUMillisPerS, 1), number(r.GoroutinesPerItem, 2), number(r.HeapBytesPerItem, 0))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s", Number(r.CommandsPerS, 1), Number(r.ClientCPUMillisPerS, 1), Number(r.GoroutinesPerItem, 2), Number(r.HeapBytesPerItem, 0))
 		default:
 			shares := "-"
 			if r.LowestShare != nil {
 				shares = fmt.Sprintf("%.0f–%.0f %%", 100**r.LowestShare, 100**r.HighestShare)
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", number(r.CyclesPerS, 0), r.Range("cycles_per_s"), micros(r.Mean),
-				micros(r.P50), micros(r.P99), micros(r.P999), micros(r.Max), number(r.CommandsPerCycle, 3), number(r.BytesPerCycle, 0),
-				number(r.Jain, 3), number(r.Starved, 0), shares, micros(r.ClientCPUPerCycle))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", Number(r.CyclesPerS, 0), r.Range("cycles_per_s"), Micros(r.Mean),
+				Micros(r.P50), Micros(r.P99), Micros(r.P999), Micros(r.Max), Number(r.CommandsPerCycle, 3), Number(r.BytesPerCycle, 0),
+				Number(r.Jain, 3), Number(r.Starved, 0), shares, Micros(r.ClientCPUPerCycle), Micros(r.ServerCPUPerCycle))
 		}
 		if r.Error != "" {
 			fmt.Fprintf(t, "\tthen failed: %s", r.Error)
@@ -79,13 +79,13 @@ func (r *Result) Range(name string) string {
 		return "-"
 	}
 	if name == "cycles_per_s" {
-		return fmt.Sprintf("%s–%s", number(&s[0], 0), number(&s[1], 0))
+		return fmt.Sprintf("%s–%s", Number(&s[0], 0), Number(&s[1], 0))
 	}
-	return fmt.Sprintf("%s–%s", micros(&s[0]), micros(&s[1]))
+	return fmt.Sprintf("%s–%s", Micros(&s[0]), Micros(&s[1]))
 }
 
-// number prints x with so many digits behind the point, and commas between thousands.
-func number(x *float64, digits int) string {
+// Number prints x with so many digits behind the point, and commas between thousands. nil is "-".
+func Number(x *float64, digits int) string {
 	if x == nil {
 		return "-"
 	}
@@ -100,8 +100,8 @@ func number(x *float64, digits int) string {
 	return s
 }
 
-// micros prints a time in microseconds.
-func micros(x *float64) string {
+// Micros prints a time in microseconds, with its unit. nil is "-".
+func Micros(x *float64) string {
 	if x == nil {
 		return "-"
 	}

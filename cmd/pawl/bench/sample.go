@@ -203,6 +203,9 @@ func (r *runner) counted(s sample, before, after counts, cycles float64) {
 	if before.bytes >= 0 && after.bytes >= 0 {
 		s["bytes_per_cycle"] = float64(after.bytes-before.bytes) / cycles
 	}
+	if before.cpu >= 0 && after.cpu >= 0 {
+		s["server_cpu_us_per_cycle"] = float64(after.cpu-before.cpu) / 1e3 / cycles
+	}
 }
 
 // handover lets a lock go to and fro between two processes. Each time one of them waits, the other unlocks: from then until
