@@ -223,7 +223,7 @@ func share(t *testing.T, db rowtest.Database, p *peer, d *shedlock.Driver, prefi
 	if !p.ask("lock %s-least 7200000 3600000", prefix) || !p.ask("unlock %s-least", prefix) {
 		t.Error("ShedLock could not take and free what is free")
 	}
-	if err := locks.Mutex(prefix + "-least").TryDo(ctx, func(context.Context) error { return nil }); !errors.Is(err, pawl.ErrHeld) {
+	if err := locks.Mutex(prefix+"-least").TryDo(ctx, func(context.Context) error { return nil }); !errors.Is(err, pawl.ErrHeld) {
 		t.Errorf("what ShedLock keeps: %v", err)
 	}
 
