@@ -63,9 +63,9 @@ func (c *counts) total() (n int) {
 func TestLocker(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	for name, def := range map[string]gocron.JobDefinition{
-		"duration": gocron.DurationJob(time.Second),
-		"cron":     gocron.CronJob("* * * * * *", true),
+	for name, def := range map[string]func() gocron.JobDefinition{ // a definition is for one scheduler
+		"duration": func() gocron.JobDefinition { return gocron.DurationJob(time.Second) },
+		"cron":     func() gocron.JobDefinition { return gocron.CronJob("* * * * * *", true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,7 +89,7 @@ func TestLocker(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { sched.Shutdown() })
-				_, err = sched.NewJob(def, gocron.NewTask(func() {
+				_, err = sched.NewJob(def(), gocron.NewTask(func() {
 					c.mu.Lock()
 					c.runs[k]++
 					c.in++
