@@ -9,10 +9,15 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/pawl-lock/pawl"
 	"github.com/pawl-lock/pawl/driver"
@@ -85,7 +90,7 @@ func TestGrantedTTL(t *testing.T) {
 	}
 }
 
-var ids int
+var ids atomic.Int64
 
 func take(t *testing.T, d driver.Driver, name string, ttl time.Duration) (driver.Grant, driver.Hold) {
 	t.Helper()
@@ -100,8 +105,7 @@ func take(t *testing.T, d driver.Driver, name string, ttl time.Duration) (driver
 
 func enter(t *testing.T, d driver.Driver, name string, ttl time.Duration) (driver.Place, driver.Request) {
 	t.Helper()
-	ids++
-	r := driver.Request{Hold: driver.Hold{Kind: driver.Exclusive, Name: name, ID: fmt.Sprintf("aaaaaaaa-bbbb-4ccc-8ddd-%012d:1", ids), Permits: 1, TTL: ttl},
+	r := driver.Request{Hold: driver.Hold{Kind: driver.Exclusive, Name: name, ID: fmt.Sprintf("aaaaaaaa-bbbb-4ccc-8ddd-%012d:1", ids.Add(1)), Permits: 1, TTL: ttl},
 		Notify: func(driver.Signal) {}}
 	p, err := d.Enter(t.Context(), r)
 	if err != nil {
@@ -279,8 +283,7 @@ func TestLeaveThatFailed(t *testing.T) {
 	holder, d := suite.Open(t, c.URL, nil), suite.Open(t, c.URL, nil)
 	_, h := take(t, holder, "left", 30*time.Second)
 	_, other := take(t, d, "other", 30*time.Second) // keeps the session alive
-	ids++
-	r := driver.Request{Hold: driver.Hold{Kind: driver.Exclusive, Name: "left", ID: fmt.Sprintf("aaaaaaaa-bbbb-4ccc-8ddd-%012d:1", ids), Permits: 1, TTL: 30 * time.Second},
+	r := driver.Request{Hold: driver.Hold{Kind: driver.Exclusive, Name: "left", ID: fmt.Sprintf("aaaaaaaa-bbbb-4ccc-8ddd-%012d:1", ids.Add(1)), Permits: 1, TTL: 30 * time.Second},
 		Wait: true, Notify: func(driver.Signal) {}}
 	p, err := d.Enter(t.Context(), r)
 	if err != nil {
@@ -307,5 +310,150 @@ func TestLeaveThatFailed(t *testing.T) {
 	}
 	if err := d.Renew(t.Context(), []driver.Hold{other})[0]; err != nil {
 		t.Error(err)
+	}
+}
+
+// counting is a client that counts its requests by method.
+func counting(t *testing.T, c *etcdtest.Cluster) (*clientv3.Client, func() map[string]int) {
+	t.Helper()
+	var mu sync.Mutex
+	n := map[string]int{}
+	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{c.Members[0].Addr}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, resp any, cc *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			mu.Lock()
+			n[method]++
+			mu.Unlock()
+			return next(ctx, method, req, resp, cc, opts...)
+		})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cli.Close() })
+	return cli, func() map[string]int {
+		mu.Lock()
+		defer mu.Unlock()
+		old := n
+		n = map[string]int{}
+		return old
+	}
+}
+
+// What the store is asked: a free name costs two messages a cycle, a refused TryLock one, and a thousand goroutines at a
+// name that somebody else has cost one place in line.
+func TestMessages(t *testing.T) {
+	c := etcdtest.Start(t, etcdtest.Options{})
+	raw := c.Client()
+	cli, count := counting(t, c)
+	d := etcdlock.New(cli, nil)
+	locks := pawl.New(d)
+	defer locks.Close()
+	m, name := locks.Mutex("counted"), "counted"
+	cycle := func() {
+		t.Helper()
+		l, err := m.Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cycle() // makes the session
+	count()
+	const rounds = 100
+	for range rounds {
+		cycle()
+	}
+	if n := count(); len(n) != 1 || n[pb.KV_Txn_FullMethodName] != 2*rounds {
+		t.Errorf("%d cycles took %v", rounds, n)
+	}
+
+	_, h := take(t, suite.Open(t, c.URL, nil), name, 30*time.Second)
+	other := suite.Open(t, c.URL, nil)
+	defer func() {
+		if err := other.Release(context.Background(), h, driver.End{}); err != nil {
+			t.Error(err)
+		}
+	}()
+	for range rounds {
+		if _, err := m.TryLock(t.Context()); !errors.Is(err, pawl.ErrHeld) {
+			t.Fatal(err)
+		}
+	}
+	if n := count(); len(n) != 1 || n[pb.KV_Txn_FullMethodName] != rounds {
+		t.Errorf("%d refusals took %v", rounds, n)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 1000 {
+		wg.Go(func() {
+			if _, err := m.Lock(ctx); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+	for end := time.Now().Add(patience); keys(t, raw, name+"/") < 2; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody waits")
+		}
+	}
+	time.Sleep(300 * time.Millisecond) // all the others too
+	if n := keys(t, raw, name+"/"); n != 2 {
+		t.Errorf("1,000 waiters and a holder have %d keys", n)
+	}
+	if n := count(); n[pb.KV_Txn_FullMethodName] > 10 {
+		t.Errorf("1,000 waiters took %v", n)
+	}
+	cancel()
+	wg.Wait()
+}
+
+// A waiter whose key was deleted by hand does not hold the name when the one in front goes: it gets a new key first.
+func TestWaiterDeleted(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.Start(t, etcdtest.Options{})
+	raw := c.Client()
+	holder, d := suite.Open(t, c.URL, nil), suite.Open(t, c.URL, nil)
+	_, h := take(t, holder, "front", 30*time.Second)
+	told := make(chan struct{}, 16)
+	r := driver.Request{Hold: driver.Hold{Kind: driver.Exclusive, Name: "front", ID: fmt.Sprintf("aaaaaaaa-bbbb-4ccc-8ddd-%012d:1", ids.Add(1)), Permits: 1, TTL: 30 * time.Second},
+		Wait: true, Notify: func(driver.Signal) { told <- struct{}{} }}
+	p, err := d.Enter(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Try(t.Context(), 1); !errors.Is(err, driver.ErrHeld) {
+		t.Fatalf("Try answers %v", err)
+	}
+	line := func() []*mvccpb.KeyValue {
+		r, err := raw.Get(t.Context(), "front/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Kvs
+	}
+	was := line()
+	if len(was) != 2 {
+		t.Fatalf("%d keys", len(was))
+	}
+	if _, err := raw.Delete(t.Context(), string(was[1].Key)); err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Release(t.Context(), h, driver.End{}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-told:
+	case <-time.After(patience):
+		t.Fatal("the waiter was not told")
+	}
+	g, err := p.Try(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := line()
+	if len(now) != 1 || now[0].CreateRevision <= was[1].CreateRevision || g.Token != now[0].CreateRevision<<8 {
+		t.Errorf("token %d with the keys %v; the deleted one was %v", g.Token, now, was[1])
 	}
 }
