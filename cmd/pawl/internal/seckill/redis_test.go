@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pawl-lock/pawl/etcdlock/etcdtest"
 	"github.com/pawl-lock/pawl/redislock/redistest"
+	"github.com/pawl-lock/pawl/zklock/zktest"
 )
 
 // The sale with its locks in a Redis that wants a password: the same promises, the same accidents, no secret anywhere.
@@ -43,6 +45,33 @@ func TestSaleWithoutTokens(t *testing.T) {
 	}
 	if n := len(parse(t, o.stdout).Strategies); n != len(strategies)-1 {
 		t.Errorf("%d strategies, want all but one", n)
+	}
+}
+
+// The other kinds of store, in short.
+func TestSaleOnOtherStores(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) string{
+		"etcd": func(t *testing.T) string { return etcdtest.Start(t, etcdtest.Options{Debian: true}).URL },
+		"zk":   func(t *testing.T) string { return "zk://" + zktest.Start(t, zktest.Config{}).Addr },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := start(t)
+			o := program(t, "--backend", url, "--strategy", "lock,striped", "--buyers", "200", "--stock", "10", "--json")
+			if o.code != 0 {
+				t.Fatalf("exit code %d, stderr %q", o.code, o.stderr)
+			}
+			for _, s := range parse(t, o.stdout).Strategies {
+				if s.Sold != 10 || s.Duplicates != 0 {
+					t.Errorf("%+v: want 10 sold", s)
+				}
+			}
+			o = program(t, "--backend", url, "--strategy", "setnx-del")
+			if o.code != codeUsage || !strings.Contains(o.stderr, "setnx-del cannot be shown on "+name) {
+				t.Errorf("exit code %d, stderr %q", o.code, o.stderr)
+			}
+		})
 	}
 }
 

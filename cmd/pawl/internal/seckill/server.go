@@ -89,7 +89,11 @@ func openShop(ctx context.Context, cfg config) (_ *shop, _ sellFunc, closeShop f
 		}
 		closers = append(closers, s.naive.close)
 	default:
-		d, err := openStore(ctx, cfg.Backend, cfg.Prefix, s.db)
+		at := cfg.Backend
+		if st.pauses {
+			at = shortSession(at)
+		}
+		d, err := openStore(ctx, at, cfg.Prefix, s.db)
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("open the lock store: %w", err)
 		}

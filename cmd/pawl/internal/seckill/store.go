@@ -57,6 +57,19 @@ func openStore(ctx context.Context, raw, prefix string, db *ledger) (driver.Driv
 	return d, nil
 }
 
+// shortSession is the URL of a lock store for holders that are paused past the end of their lease: ZooKeeper, where a lease
+// lives as long as a session, is asked for a short one, unless the URL says how long.
+func shortSession(raw string) string {
+	_, query, has := strings.Cut(raw, "?")
+	if q, err := url.ParseQuery(query); backend.Kind(raw) != "zk" || err != nil || q.Has("timeout") {
+		return raw
+	}
+	if has {
+		return raw + "&timeout=4s"
+	}
+	return raw + "?timeout=4s"
+}
+
 // openServer makes the shop's tables on the database server that has the locks. leave drops them, and says on stderr when
 // it cannot.
 func (r *run) openServer(ctx context.Context, stderr io.Writer) (leave func(), err error) {

@@ -77,3 +77,17 @@ func TestServerRefusesNonsense(t *testing.T) {
 		}
 	}
 }
+
+func TestShortSession(t *testing.T) {
+	for raw, want := range map[string]string{
+		"zk://h1,h2/a":           "zk://h1,h2/a?timeout=4s",
+		"zookeeper://h?x=1":      "zookeeper://h?x=1&timeout=4s",
+		"zk://h?timeout=9s":      "zk://h?timeout=9s",
+		"redis://h/0":            "redis://h/0",
+		"sqlite:///a%20?timeout": "sqlite:///a%20?timeout",
+	} {
+		if got := shortSession(raw); got != want {
+			t.Errorf("%s: got %s, want %s", raw, got, want)
+		}
+	}
+}
