@@ -3,6 +3,7 @@ package pawl
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -61,8 +62,12 @@ const remember = time.Hour
 // Run runs fn at each tick that no node has run, until ctx ends (it returns ctx's cause) or the plan does (nil). Ticks are
 // told apart by their time, and a run is recorded under it as Once does: no tick is recorded twice, whatever the clocks of
 // the nodes say, as long as they differ by less than an hour. Runs never overlap: they hold the Mutex of the schedule's
-// name. An error of fn is an Event (JobFailed) and the tick counts as run. A node that dies or loses the lease in fn leaves
-// the tick to another one, after the TTL. Errors of the store are waited out.
+// name. An error of fn is an Event (JobFailed) and the tick counts as run, also when fn exceeds Options.MaxHold. A node that
+// dies or loses the lease in fn leaves the tick to another one, after the TTL. Errors of the store are waited out, until the
+// next tick is due.
+//
+// A node that is started in the middle of a period makes up for its beginning, unless SkipMissed is set or it was run; it
+// does not look for the last tick of a plan (ScheduleOn).
 func (s *Schedule) Run(ctx context.Context, fn func(context.Context) error) error {
 	if e, ok := s.plan.(every); s.plan == nil || ok && e < every(time.Millisecond) || s.opts.Jitter < 0 {
 		return invalid("schedule %q: a period of at least 1ms is needed, and a jitter that is not negative", s.name)
@@ -119,7 +124,8 @@ func until(ctx context.Context, d time.Duration) bool {
 // run sees to it that one tick is run by somebody. An error ends the schedule.
 func (s *Schedule) run(ctx context.Context, tick time.Time, fn func(context.Context) error) error {
 	key := s.name + "@" + tick.UTC().Format(time.RFC3339Nano)
-	t := &target{c: s.c, kind: driver.Once, name: key, permits: 1}
+	// MaxHold bounds the run and not the hold of its tick: the tick has been run then, and would be no better run once more.
+	t := &target{c: s.c.With(Options{MaxHold: math.MaxInt64 / 2}), kind: driver.Once, name: key, permits: 1}
 	keep := remember
 	if next := s.plan.Next(tick); !next.IsZero() {
 		keep = max(keep, 2*next.Sub(tick))
