@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pawl-lock/pawl/driver"
 	"github.com/pawl-lock/pawl/redislock"
@@ -76,4 +77,74 @@ func TestDocumentedACL(t *testing.T) {
 			t.Errorf("%s is documented as needed, but was not used", rule)
 		}
 	}
+}
+
+// The ACL for mutexes without scripts is enough, and nothing in it is too much.
+func TestDocumentedACLWithoutScripts(t *testing.T) {
+	t.Parallel()
+	s, raw := start(t)
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(doc), "Without scripts there are")
+	_, rest, ok := strings.Cut(rest, "ACL SETUSER pawl on >… ~* ")
+	if !ok {
+		t.Fatal("doc.go has no ACL without scripts")
+	}
+	rules, _, _ := strings.Cut(rest, "//\n")
+	acl := strings.Fields(strings.ReplaceAll(rules, "//", ""))
+	do(t, raw, append([]string{"ACL", "SETUSER", "pawl", "reset", "on", ">sesame", "~app:*", "~{app:*", "~pawl_*", "~redisson_*"}, acl...)...)
+	url := "redis://pawl:sesame@" + s.Addr
+	for _, fenced := range []bool{false, true} {
+		d := open(t, url, quiet(&redislock.Options{Prefix: "app:", Fenced: fenced}))
+		with := open(t, s.URL, &redislock.Options{Prefix: "app:", Fenced: fenced})
+		for _, other := range []driver.Kind{driver.Exclusive, driver.Fair} {
+			a := ask(t, d, driver.Exclusive, "orders").getSoon()
+			w := ask(t, d, driver.Exclusive, "orders")
+			w.refused()
+			queued := ask(t, with, other, "orders")
+			queued.refused()
+			if err := a.renew(); err != nil {
+				t.Errorf("Renew: %v", err)
+			}
+			if r, err := d.Inspect(t.Context(), "orders"); err != nil || len(r.Holds) != 1 {
+				t.Errorf("Inspect: %+v, %v", r, err)
+			}
+			a.release()
+			queued.rung().getSoon().release()
+			w.rung().getSoon()
+			if err := d.Release(t.Context(), w.r.Hold, driver.End{Keep: time.Millisecond}); err != nil {
+				t.Error(err)
+			}
+			undone := ask(t, d, driver.Exclusive, "undone").get()
+			undone.r.Hold.Token = 0
+			if err := d.Release(t.Context(), undone.r.Hold, driver.End{}); err != nil {
+				t.Error(err)
+			}
+			for _, err := range d.List(t.Context(), "o") {
+				if err != nil {
+					t.Errorf("List: %v", err)
+				}
+			}
+		}
+		if d.Mode().NoMessages != nil {
+			t.Errorf("without messages: %v", d.Mode())
+		}
+	}
+	stats := commands(t, text(t, raw, "INFO", "commandstats"))
+	for _, rule := range acl {
+		if c, ok := strings.CutPrefix(rule, "+"); ok && stats[c] == 0 && !slices.Contains([]string{"unsubscribe", "exists"}, c) {
+			t.Errorf("%s is documented as needed, but was not used", rule)
+		}
+	}
+	eventually(t, "no command was refused", func() bool {
+		log, err := raw.Do(t.Context(), raw.B().Arbitrary("ACL", "LOG").Build()).ToArray()
+		for _, entry := range log {
+			if e, _ := entry.AsStrMap(); e["object"] != "evalsha" {
+				t.Errorf("denied: %q", e)
+			}
+		}
+		return err == nil
+	})
 }

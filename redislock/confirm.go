@@ -36,10 +36,6 @@ func (l *lanes) confirm(ctx context.Context, limit time.Duration, r request, n i
 	}
 	l.wg.Add(1)
 	l.mu.Unlock()
-	type answer struct {
-		msg wire.Reply
-		err error
-	}
 	done := make(chan answer, 1)
 	go func() {
 		defer l.wg.Done()

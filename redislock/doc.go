@@ -72,8 +72,8 @@
 //
 // # The server
 //
-// Redis 6.2 or later, or Valkey, with Lua scripts and pub/sub; RESP2 or RESP3. A user who may not subscribe can take locks
-// too: its waiting places look twice a second. An ACL that is enough for every kind:
+// Redis 6.2 or later, or Valkey; RESP2 or RESP3. A server that allows no pub/sub, or no Lua scripts, is used in a slower way,
+// of which [Mode] tells. An ACL that is enough for every kind:
 //
 //	ACL SETUSER pawl on >… ~* &redisson_* &pawl_* -@all +hello +ping +evalsha +eval +get +set +scan +subscribe +unsubscribe
 //	  +time +info +exists +type +del +pexpire +pttl +incr +incrby +decrby +publish +pubsub|numsub
@@ -86,6 +86,13 @@
 //	in a cluster           +asking +cluster|slots +cluster|shards +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub
 //	with Options.Replicas  +wait
 //	in database 1 and on   +select
+//
+// Without pub/sub the three commands with "subscribe" and "publish" and the channels can be left out. Without scripts there are
+// mutexes only, and this is enough:
+//
+//	ACL SETUSER pawl on >… ~* &redisson_* &pawl_* -@all +hello +ping +watch +unwatch +multi +exec +time +get +set +scan
+//	  +exists +type +del +pexpire +pttl +incr +hset +hget +hdel +hexists +hgetall +zadd +zscore +zrange +lindex
+//	  +publish +subscribe +unsubscribe
 //
 // With a Prefix p without braces, ~* can be ~p* ~{p* ~pawl_* ~redisson_*.
 package redislock

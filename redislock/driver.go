@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,6 +39,14 @@ type Options struct {
 	// Each acquisition costs one more round trip, and requests are not batched. Without enough replicas nothing is granted.
 	// Default 0: none, so that a fail-over may lose what it confirmed last.
 	Replicas int
+
+	// NoMessages and NoScripts say that the server, or a proxy in between, has no SUBSCRIBE and PUBLISH or no EVALSHA and
+	// EVAL. The driver notices by itself when they are refused; a proxy that just closes the connection needs the option.
+	// See Mode for how it works then.
+	NoMessages, NoScripts bool
+
+	// Logger is told once when the server turns out to allow no messages or no scripts. Default slog.Default().
+	Logger *slog.Logger
 }
 
 // Driver keeps locks on a Redis server, in the layout of Redisson. It is safe for concurrent use.
@@ -51,6 +60,9 @@ type Driver struct {
 	lanes  *lanes
 	ear    *ear
 	people *people
+	modes  *modes
+	poller *poller
+	speaks sync.Once
 	busy   busy
 
 	once     sync.Once
@@ -94,7 +106,7 @@ func overRueidis(client rueidis.Client, dedicate func() dedicated, opts *Options
 // Over is New for another library than rueidis; bad, if not nil, is what is wrong with the client. It is for modules of this
 // tree, such as goredis, since the interface is internal.
 func Over(client wire.Client, bad error, opts *Options) *Driver {
-	d := &Driver{redis: client, bad: bad}
+	d := &Driver{redis: client, bad: bad, modes: newModes(&Options{})}
 	if opts != nil {
 		d.opts = *opts
 	}
@@ -107,8 +119,10 @@ func Over(client wire.Client, bad error, opts *Options) *Driver {
 		d.bad = fmt.Errorf("redislock: Options.Prefix has %d bytes, at most 1024 are allowed: %w", len(d.opts.Prefix), driver.ErrInvalid)
 	}
 	d.life, d.end = context.WithCancel(context.Background())
-	d.lanes = newLanes(client)
-	d.ear = newEar(client)
+	d.modes = newModes(&d.opts)
+	d.lanes = newLanes(client, d.modes)
+	d.ear = newEar(client, d.modes)
+	d.poller = newPoller(d)
 	d.people = newPeople(d.lanes)
 	d.watchers.Go(d.follow)
 	return d
@@ -126,6 +140,7 @@ func (d *Driver) Close() error {
 			d.stop()
 		}
 		d.watchers.Wait()
+		d.poller.wg.Wait()
 		d.ear.close()
 		d.lanes.close()
 		if d.own {
@@ -145,6 +160,9 @@ func (d *Driver) Enter(ctx context.Context, r driver.Request) (driver.Place, err
 	}
 	if err := d.check(r.Hold); err != nil {
 		return nil, err
+	}
+	if why := d.modes.get().NoScripts; why != nil && r.Kind != driver.Exclusive {
+		return nil, errNoScripts(why)
 	}
 	switch {
 	case r.Kind == driver.Permits && (r.Permits < 1 || r.Permits > r.Limit):
@@ -229,6 +247,9 @@ func (d *Driver) finish(ctx context.Context, e ending) (bool, error) {
 	if d.opts.Fenced && h.Kind.Family() == driver.Exclusive {
 		e.last = h.Token // the counter is Redisson's
 	}
+	if !d.modes.scripts() {
+		return d.finishByTransaction(ctx, e)
+	}
 	var r request
 	if h.Kind == driver.Exclusive && h.Token != 0 && e.last == h.Token && e.keep <= 0 && !e.leave && !d.lanes.cluster && !d.busy.lately(k.main) {
 		r.quick = &quick{
@@ -245,6 +266,9 @@ func (d *Driver) finish(ctx context.Context, e ending) (bool, error) {
 		r = e.request(k)
 	}
 	msg, err := d.lanes.run(ctx, max(h.TTL, minLimit), r)
+	if d.without(err) {
+		return d.finishByTransaction(ctx, e)
+	}
 	if err != nil {
 		return false, err
 	}

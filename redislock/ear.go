@@ -16,6 +16,7 @@ import (
 // then all who wait are told to look.
 type ear struct {
 	redis wire.Client
+	modes *modes
 	life  context.Context // of sharded subscriptions
 	end   func()
 	kick  chan struct{} // capacity 1: something changed in subs
@@ -69,8 +70,8 @@ const (
 	barred      = 10 * time.Second // before a server that refused to let us subscribe is asked again
 )
 
-func newEar(client wire.Client) *ear {
-	e := &ear{redis: client, kick: make(chan struct{}, 1), done: make(chan struct{}), subs: map[string]*sub{},
+func newEar(client wire.Client, m *modes) *ear {
+	e := &ear{redis: client, modes: m, kick: make(chan struct{}, 1), done: make(chan struct{}), subs: map[string]*sub{},
 		places: map[string]*place{}, bar: make(chan struct{})}
 	e.life, e.end = context.WithCancel(context.Background())
 	return e
@@ -126,6 +127,9 @@ func (e *ear) poke() {
 
 // wait waits until all channels are listened to for l. It answers false if that takes too long or is not allowed.
 func (e *ear) wait(ctx context.Context, l listener, channels ...string) bool {
+	if e.modes.get().NoMessages == errOption {
+		return false
+	}
 	timer := time.NewTimer(subscribing)
 	defer timer.Stop()
 	for _, c := range channels {
@@ -251,7 +255,7 @@ func (e *ear) connection(again bool) (useful bool) {
 
 // settle subscribes to what is wanted and not there, and ends what was idle for long. It answers when to look for idle ones
 // again (0: there are none), and false when the connection is of no use.
-func (e *ear) settle(conn wire.Subscription) (time.Duration, bool) {
+func (e *ear) settle(conn wire.Subscription) (idle time.Duration, ok bool) {
 	var add, drop []string
 	next := time.Duration(0)
 	now := time.Now()
@@ -285,12 +289,22 @@ func (e *ear) settle(conn wire.Subscription) (time.Duration, bool) {
 			return 0, false
 		}
 	}
+	if len(add) > 0 {
+		defer func() {
+			if ok {
+				e.modes.hears(nil)
+			}
+		}()
+	}
 	for len(add) > 0 {
 		some := add[:min(len(add), 256)]
 		add = add[len(some):]
 		if err := conn.Subscribe(ctx, some...); err != nil {
 			var refusal wire.Refusal
 			if errors.As(err, &refusal) {
+				if denied(string(refusal)) {
+					e.modes.hears(refusal)
+				}
 				e.mu.Lock()
 				select {
 				case <-e.bar:

@@ -29,14 +29,21 @@ var refusals = map[string]string{
 	"WRONGPASS":   "wrong user name or password",
 	"NOPERM":      "the server's user lacks a permission that locks need",
 	"UNBLOCKED":   "the request was cancelled on the server",
-	"WRONGTYPE":   "a key of this lock holds something else",
 }
+
+var errWrongType = fmt.Errorf("redis: a key of this lock holds something else (WRONGTYPE): %w", driver.ErrNotDone)
 
 // refused translates an error that the server answered with.
 func refused(err wire.Refusal) error {
 	text := string(err)
+	if scriptsDenied(text) {
+		return errNoScripts(err)
+	}
+	if code(text) == "WRONGTYPE" {
+		return errWrongType
+	}
 	if what, ok := refusals[code(text)]; ok {
-		return fmt.Errorf("redis: %s (%s): %w", what, text, driver.ErrNotDone)
+		return fmt.Errorf("redis: %s (%w): %w", what, err, driver.ErrNotDone)
 	}
 	return fmt.Errorf("redis: %w", err)
 }

@@ -31,6 +31,7 @@ type call struct {
 	until time.Time     // when its maker leaves at the latest
 	done  chan struct{} // nil: its maker does all the work itself
 	timer *time.Timer
+	then  func(error) // called with what came of it, if not nil
 	state atomic.Int32
 	begun bool // the quick script did half of it
 
@@ -217,6 +218,9 @@ func (t *batch) finish(err error) {
 
 func (c *call) finish(msg wire.Reply, err error) {
 	c.msg, c.err = msg, err
+	if c.then != nil {
+		c.then(err)
+	}
 	if c.done != nil {
 		c.done <- struct{}{}
 	}

@@ -23,9 +23,15 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.Record, error
 	if d.bad != nil {
 		return out, d.bad
 	}
+	if !d.modes.scripts() {
+		return d.inspectByTransaction(ctx, name)
+	}
 	k := d.keys(name)
 	keys := []string{k.main, k.set(), k.line(), k.queue(), k.lock(), k.token(), k.held(), k.permits()}
 	msg, err := d.lanes.run(ctx, inspectLimit, request{script: inspectScript, keys: keys, args: []string{k.base}})
+	if d.without(err) {
+		return d.inspectByTransaction(ctx, name)
+	}
 	if err != nil {
 		return out, err
 	}

@@ -19,6 +19,7 @@ import (
 // lane lets the server work while the first one hands out answers.
 type lanes struct {
 	redis    wire.Client
+	modes    *modes
 	dedicate func() dedicated // nil: not rueidis
 	cluster  bool             // no lanes: the client finds the node
 	life     context.Context
@@ -53,8 +54,8 @@ var calls = sync.Pool{New: func() any {
 	return &call{done: make(chan struct{}, 1), timer: t}
 }}
 
-func newLanes(client wire.Client) *lanes {
-	l := &lanes{redis: client, cluster: client.Cluster(), closing: make(chan struct{})}
+func newLanes(client wire.Client, m *modes) *lanes {
+	l := &lanes{redis: client, modes: m, cluster: client.Cluster(), closing: make(chan struct{})}
 	l.life, l.end = context.WithCancel(context.Background())
 	for i := range l.lanes {
 		l.lanes[i] = &lane{l: l}
@@ -62,11 +63,22 @@ func newLanes(client wire.Client) *lanes {
 	return l
 }
 
+// answer is what a request was answered.
+type answer struct {
+	msg wire.Reply
+	err error
+}
+
 // run sends a request and waits for its answer, for limit at most. An error that matches driver.ErrNotDone says that the
 // server did not get the request, or refused it; any other one leaves that open.
 func (l *lanes) run(ctx context.Context, limit time.Duration, r request) (wire.Reply, error) {
 	if ctx.Err() != nil {
 		return wire.Reply{}, notSent(context.Cause(ctx))
+	}
+	if r.script != nil {
+		if why := l.modes.get().NoScripts; why != nil {
+			return wire.Reply{}, errNoScripts(why)
+		}
 	}
 	if l.cluster {
 		return l.route(ctx, min(limit, maxLimit), r)
@@ -116,26 +128,33 @@ func notSent(why error) error {
 }
 
 // post sends a command and does not wait.
-func (l *lanes) post(keys []string, args ...string) {
+func (l *lanes) post(keys []string, args ...string) { l.postThen(nil, keys, args...) }
+
+// postThen calls then, if not nil, when the answer is there.
+func (l *lanes) postThen(then func(error), keys []string, args ...string) {
 	r := request{keys: keys, args: args}
 	if l.cluster {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if !l.closed {
-			l.wg.Go(func() { l.route(l.life, minLimit, r) })
+			l.wg.Go(func() {
+				if _, err := l.route(l.life, minLimit, r); then != nil {
+					then(err)
+				}
+			})
 		}
 		return
 	}
-	l.put(&call{request: r, until: time.Now().Add(minLimit), done: make(chan struct{}, 1)})
+	l.put(&call{request: r, until: time.Now().Add(minLimit), done: make(chan struct{}, 1), then: then})
 }
 
-func (l *lanes) put(c *call) bool {
+func (l *lanes) put(cs ...*call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false
 	}
-	l.pending = append(l.pending, c)
+	l.pending = append(l.pending, cs...)
 	switch one, two := l.lanes[0], l.lanes[1]; {
 	case !one.busy:
 		one.start()

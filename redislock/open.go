@@ -82,6 +82,7 @@ func openLayout(ctx context.Context, rawURL, layout string, opts *Options) (*Dri
 		d.Close()
 		return nil, d.bad
 	}
+	d.findScripts(ctx)
 	if clustered {
 		return d, nil
 	}

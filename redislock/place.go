@@ -34,7 +34,7 @@ const (
 	longBeat  = 5 * time.Minute  // how long a place in line counts as alive; the process's subscription says more
 	rwBeat    = 30 * time.Second // of a place for a read-write lock: a waiting writer stops others
 	fairBeat  = 15 * time.Second // of a place in Redisson's queue
-	deafAgain = 500 * time.Millisecond
+	deafAgain = time.Second      // besides the poller
 )
 
 func newPlace(d *Driver, r driver.Request) *place {
@@ -49,9 +49,10 @@ func newPlace(d *Driver, r driver.Request) *place {
 	return p
 }
 
-// rwBeat is how long a place for a read-write lock counts as alive. In a cluster nobody else can see whether its process is.
+// rwBeat is how long a place for a read-write lock counts as alive. In a cluster, and without messages, nobody else can see
+// whether its process is.
 func (p *place) rwBeat() time.Duration {
-	if p.d.lanes.cluster {
+	if p.d.lanes.cluster || !p.d.modes.messages() {
 		return min(rwBeat, max(p.r.TTL, 3*time.Second))
 	}
 	return rwBeat
@@ -70,6 +71,7 @@ func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 	case err == nil:
 		p.end()
 	case p.r.Wait && !p.inLine && !p.open: // there will be no Leave
+		p.d.poller.forget(p)
 		p.d.ear.forget(p, p.channels)
 		p.channels = nil
 	}
@@ -82,8 +84,9 @@ func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
 	d := p.d
 	wake := wakePrefix + client(p.r.ID)
 	d.people.here(p.r.ID, p.r.Who)
-	listening := true
+	listening, deaf := true, !d.modes.messages()
 	if p.r.Wait {
+		d.speak(wake)
 		d.ear.enter(p)
 		listening = d.ear.listens(append(p.channels, wake)...)
 	}
@@ -99,7 +102,7 @@ func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
 		return driver.Grant{}, p.refusal(held, people, false)
 	}
 	p.inLine = true
-	if !ours && len(p.channels) == 0 {
+	if (!ours || !d.modes.scripts()) && len(p.channels) == 0 {
 		// Clients of another make know nothing of pawl's line.
 		c := p.k.channel(p.r.Kind)
 		if p.r.Kind == driver.Fair {
@@ -108,8 +111,7 @@ func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
 		p.channels = []string{c}
 		listening = false
 	}
-	deaf := false
-	if !listening {
+	if !listening && !deaf {
 		deaf = !d.ear.wait(ctx, p, append(p.channels, wake)...)
 		if ctx.Err() == nil {
 			if g, held, err = p.attempt(ctx, span); held == nil {
@@ -117,6 +119,9 @@ func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
 			}
 			people, _ = d.people.ask(ctx, held.owners...)
 		}
+	}
+	if deaf {
+		d.poller.add(p)
 	}
 	return driver.Grant{}, p.refusal(held, people, deaf)
 }
@@ -178,6 +183,9 @@ type held struct {
 // attempt asks the store once. Exactly one of the three is the answer: a grant, a *held, an error.
 func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, error) {
 	r, k := &p.r, p.k
+	if !p.d.modes.scripts() {
+		return p.attemptByTransaction(ctx, span)
+	}
 	fenced := p.d.counter(k, r.Kind) != nil
 	if fenced || r.Kind.Shared() {
 		span = 1 // Redisson counts one by one, and nobody hands on a share
@@ -210,6 +218,9 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 	if err != nil {
 		if isNotDone(err) {
 			p.open = before
+		}
+		if p.d.without(err) {
+			return p.attemptByTransaction(ctx, span)
 		}
 		return driver.Grant{}, nil, err
 	}
@@ -374,6 +385,7 @@ func (p *place) end() {
 	p.ended = true
 	p.mu.Unlock()
 	if !ended && p.r.Wait {
+		p.d.poller.forget(p)
 		p.d.ear.forget(p, p.channels)
 	}
 }

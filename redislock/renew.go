@@ -26,7 +26,7 @@ func (d *Driver) Renew(ctx context.Context, hs []driver.Hold) []error {
 		return errs
 	}
 	size := together
-	if d.lanes.cluster {
+	if d.lanes.cluster && d.modes.scripts() {
 		size = 1 // keys of different slots
 	}
 	var wg sync.WaitGroup
@@ -81,6 +81,10 @@ func (d *Driver) renew(ctx context.Context, hs []driver.Hold, errs []error) {
 	if len(asked) == 0 {
 		return
 	}
+	if !d.modes.scripts() {
+		d.renewAlone(ctx, hs, errs, asked)
+		return
+	}
 	var msg wire.Reply
 	var err error
 	if req := (request{script: renewScript, keys: keys, args: args}); d.opts.Replicas > 0 {
@@ -102,6 +106,10 @@ func (d *Driver) renew(ctx context.Context, hs []driver.Hold, errs []error) {
 	} else {
 		msg, err = d.lanes.run(ctx, max(limit, minLimit), req)
 	}
+	if d.without(err) {
+		d.renewAlone(ctx, hs, errs, asked)
+		return
+	}
 	answer := ""
 	if err == nil {
 		answer, err = msg.ToString()
@@ -116,6 +124,13 @@ func (d *Driver) renew(ctx context.Context, hs []driver.Hold, errs []error) {
 		case answer[n] != '1':
 			errs[i] = driver.ErrNotHeld
 		}
+	}
+}
+
+// renewAlone renews holds one by one, without scripts.
+func (d *Driver) renewAlone(ctx context.Context, hs []driver.Hold, errs []error, asked []int) {
+	for _, i := range asked {
+		errs[i] = d.renewByTransaction(ctx, hs[i])
 	}
 }
 

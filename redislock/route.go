@@ -27,10 +27,6 @@ func (l *lanes) route(ctx context.Context, limit time.Duration, r request) (wire
 	until := time.Now().Add(limit)
 	sending, cancel := context.WithCancel(l.life)
 	timer := time.AfterFunc(limit, cancel)
-	type answer struct {
-		msg wire.Reply
-		err error
-	}
 	done := make(chan answer, 1)
 	go func() {
 		defer l.wg.Done()

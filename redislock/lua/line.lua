@@ -16,7 +16,14 @@ local function alive(m) return tonumber(redis.call('ZSCORE', due, m) or '0') end
 -- may do so at any node, and is taken to do so. Those behind it are then told to look later (see behind), since it may be
 -- dead.
 local function wake(m, later)
-  return redis.call('PUBLISH', 'pawl_wake:' .. process(m), later and m .. ' ' .. later or m) > 0 or cluster
+  local n = publish('pawl_wake:' .. process(m), later and m .. ' ' .. later or m)
+  return not n or n > 0 or cluster
+end
+
+-- listens reports whether the process of m listens; true if the user may not know.
+local function listens(m)
+  local n = redis.pcall('PUBSUB', 'NUMSUB', 'pawl_wake:' .. process(m))
+  return n.err or n[2] > 0
 end
 
 local behind = cluster and 8 or 1
@@ -56,9 +63,9 @@ end
 
 -- stranger reports whether somebody listens on channel who does not just watch.
 local function stranger(channel)
-  local n = redis.call('PUBSUB', 'NUMSUB', channel, 'pawl_watch:' .. string.sub(line, 11))
+  local n = redis.pcall('PUBSUB', 'NUMSUB', channel, 'pawl_watch:' .. string.sub(line, 11))
   local sharded = cluster and redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)
-  return n[2] > n[4] or sharded and not sharded.err and sharded[2] > 0
+  return not n.err and n[2] > n[4] or sharded and not sharded.err and sharded[2] > 0
 end
 
 -- let gives the turn to clients that do not know the line: to those that listen on channel, one release in four.

@@ -24,12 +24,12 @@ end
 local function summon(m, till)
   if till and till <= ms + 2000 then return till end
   local grace = 2000
-  if redis.call('PUBLISH', 'pawl_wake:' .. string.match(m, '^[^:]*'), m) == 0 or cluster then
+  if publish('pawl_wake:' .. string.match(m, '^[^:]*'), m) == 0 or cluster then
     if tell(channel .. ':' .. m, '0') > 0 then return ms + 250 end
     if not cluster then grace = 500 end
   end
   redis.call('ZADD', qdue, 'XX', 'LT', ms + grace, m)
   local second = redis.call('LINDEX', queue, 1)
-  if second then redis.call('PUBLISH', 'pawl_wake:' .. string.match(second, '^[^:]*'), second .. ' ' .. grace) end
+  if second then publish( 'pawl_wake:' .. string.match(second, '^[^:]*'), second .. ' ' .. grace) end
   return ms + grace
 end

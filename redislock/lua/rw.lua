@@ -62,7 +62,7 @@ local function first()
       elseif not mode then
         if till <= ms + grace then return till end
         if call(m) then return ms + grace end
-      elseif cluster or redis.call('PUBSUB', 'NUMSUB', 'pawl_wake:' .. process(m))[2] > 0 then
+      elseif cluster or listens(m) then
         return 0
       else
         drop(m)

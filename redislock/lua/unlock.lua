@@ -91,7 +91,7 @@ else
   local m = redis.call('ZRANGE', line, 0, 0)[1]
   if m then wake(m) end
   local h = queue and head()
-  if h and (redis.call('PUBLISH', 'pawl_wake:' .. process(h), h) == 0 or cluster) then tell(channel .. ':' .. h, '0') end
+  if h and (publish('pawl_wake:' .. process(h), h) == 0 or cluster) then tell(channel .. ':' .. h, '0') end
 end
 redis.call('PEXPIRE', lock, keep)
 tell(channel, '0')
