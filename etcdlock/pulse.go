@@ -31,9 +31,11 @@ type beat struct {
 	err  error // errLeaseGone: the store has no such lease
 }
 
-// keepAlive sends one keepalive for a lease and waits for the answer. A member that is silent is passed over for the next.
+// keepAlive sends one keepalive for a lease and waits for the answer. A member that is silent is passed over for the next;
+// and since a member hands keepalives on to the leader that it knew, where they may be stuck, this goes on for as long as
+// the lease may live.
 func (p *pulse) keepAlive(ctx context.Context, lease int64, ttl time.Duration) beat {
-	answers := make(chan beat, 6)
+	answers := make(chan beat, 12)
 	send := func() {
 		if !p.d.run(func() { answers <- p.once(ctx, lease) }) {
 			answers <- beat{err: errClosed}
@@ -62,7 +64,7 @@ func (p *pulse) keepAlive(ctx context.Context, lease int64, ttl time.Duration) b
 				sent++
 				out++
 				send()
-				wait *= 2
+				wait = min(2*wait, max(ttl/12, silence(ttl)))
 				t.Reset(wait)
 			}
 		case <-ctx.Done():
