@@ -1,7 +1,9 @@
 package uses
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -23,14 +25,19 @@ import (
 	"github.com/pawl-lock/pawl/zklock/zktest"
 )
 
-// ttl is that of all leases: the least that etcd grants.
-const ttl = 2 * time.Second
+// ttl is that of leases whose end is waited for: the least that etcd grants. longTTL is that of the others, which a busy machine must not
+// end.
+const (
+	ttl     = 2 * time.Second
+	longTTL = time.Minute
+)
 
 // backend is one store that the programs run over.
 type backend struct {
 	name    string
 	url     string
 	memory  *memlock.Driver // instead of url: its processes are goroutines
+	free    func() bool     // reports whether nobody has a file locked; nil: no file
 	restart func()          // kills the server and starts it again, with its data; nil: there is none
 	shopAt  *shop
 }
@@ -56,7 +63,16 @@ var backends = []struct {
 		return &backend{url: s.URL, restart: s.Restart}
 	}},
 	{"sqlite", false, func(t *testing.T) *backend {
-		return &backend{url: "sqlite://" + filepath.Join(t.TempDir(), "locks.db")}
+		file := filepath.Join(t.TempDir(), "locks.db")
+		return &backend{url: "sqlite://" + file, free: func() bool {
+			db, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(1000)")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			tx, err := db.Begin()
+			return err == nil && tx.Rollback() == nil
+		}}
 	}},
 	{"zookeeper", true, func(t *testing.T) *backend {
 		s := zktest.Start(t, zktest.Config{Sync: true})
@@ -129,7 +145,7 @@ func open(store string, memory *memlock.Driver, o pawl.Options) (*pawl.Client, e
 	case u.Scheme == "redis":
 		d, err = redislock.Open(ctx, store, nil)
 	case u.Scheme == "zookeeper":
-		d, err = zklock.Open(ctx, store, &zklock.Options{SessionTimeout: ttl})
+		d, err = zklock.Open(ctx, store, &zklock.Options{SessionTimeout: cmp.Or(o.TTL, ttl)})
 	case u.Scheme == "etcd":
 		d, err = etcdlock.Open(ctx, store, nil)
 	default:

@@ -2,6 +2,7 @@ package uses
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -32,7 +33,7 @@ func bankProcess(w *worker) error {
 	if err != nil {
 		return err
 	}
-	locks, err := w.open()
+	locks, err := w.open(longTTL)
 	if err != nil {
 		return err
 	}
@@ -40,22 +41,29 @@ func bankProcess(w *worker) error {
 	w.say("ready to go")
 	w.told()
 	for range rounds {
-		err := pawl.All(locks.Mutex("account:"+from), locks.Mutex("account:"+to)).Do(context.Background(), func(context.Context) error {
-			f, err := balance(dir, from)
-			if err != nil {
+		m := pawl.All(locks.Mutex("account:"+from), locks.Mutex("account:"+to))
+		var leases pawl.Leases
+		for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) { // the machine may be busy
+			if leases, err = m.Lock(context.Background()); err == nil {
+				break
+			}
+			if time.Since(begin) > patience {
 				return err
 			}
-			t, err := balance(dir, to)
-			if err != nil {
-				return err
-			}
-			time.Sleep(time.Millisecond)
-			if err := setBalance(dir, from, f-1); err != nil {
-				return err
-			}
-			return setBalance(dir, to, t+1)
-		})
+		}
+		f, err := balance(dir, from)
 		if err != nil {
+			return err
+		}
+		t, err := balance(dir, to)
+		if err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+		if err := errors.Join(setBalance(dir, from, f-1), setBalance(dir, to, t+1), leases.Err()); err != nil {
+			return err
+		}
+		if err := leases.Unlock(); err != nil && !errors.Is(err, pawl.ErrUnknown) {
 			return err
 		}
 	}

@@ -14,7 +14,7 @@ const jobWork = 200 * time.Millisecond
 
 // cronProcess runs a job each second, and says when each run begins and ends. It also says when the machine has kept it from running.
 func cronProcess(w *worker) error {
-	locks, err := w.open()
+	locks, err := w.open(ttl)
 	if err != nil {
 		return err
 	}

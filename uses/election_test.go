@@ -12,7 +12,7 @@ import (
 
 // electionProcess is a candidate. While it leads it says so every few milliseconds, as one who does things.
 func electionProcess(w *worker) error {
-	locks, err := w.open()
+	locks, err := w.open(ttl)
 	if err != nil {
 		return err
 	}

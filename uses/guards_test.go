@@ -198,14 +198,14 @@ func guardsProcess(w *worker) error {
 		return err
 	}
 	defer end()
-	locks, err := w.open()
+	locks, err := w.open(ttl)
 	if err != nil {
 		return err
 	}
 	w.say("ready to go")
 	w.told()
 	ctx := context.Background()
-	lease, err := locks.Mutex(item).Lock(ctx)
+	lease, err := w.lock(locks.Mutex(item))
 	if err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func guards(t *testing.T, b *backend) {
 		t.Fatal(err)
 	}
 	defer end()
-	locks, err := open(b.url, b.memory, pawl.Options{})
+	locks, err := open(b.url, b.memory, pawl.Options{TTL: longTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +302,7 @@ func gateGuards(t *testing.T, b *backend) {
 		return nil
 	}
 	var two []*pawl.Client
-	for _, o := range []pawl.Options{{NoKeepalive: true}, {}} {
+	for _, o := range []pawl.Options{{NoKeepalive: true}, {TTL: longTTL}} {
 		c, err := open(b.url, b.memory, o)
 		if err != nil {
 			t.Fatal(err)

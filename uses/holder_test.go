@@ -1,16 +1,13 @@
 package uses
 
 import (
-	"context"
 	"testing"
 	"time"
-
-	"github.com/pawl-lock/pawl"
 )
 
 // holderProcess takes a lock, says so, and keeps it until it is told to give it back; again and again.
 func holderProcess(w *worker) error {
-	locks, err := w.open()
+	locks, err := w.open(ttl)
 	if err != nil {
 		return err
 	}
@@ -20,14 +17,9 @@ func holderProcess(w *worker) error {
 		if _, ok := w.told(); !ok {
 			return nil
 		}
-		var l *pawl.Lease
-		for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) { // the server may be down
-			if l, err = locks.Mutex("holder").Lock(context.Background()); err == nil {
-				break
-			}
-			if time.Since(begin) > patience {
-				return err
-			}
+		l, err := w.lock(locks.Mutex("holder"))
+		if err != nil {
+			return err
 		}
 		w.say("held %d", l.Token())
 		if _, ok := w.told(); !ok {

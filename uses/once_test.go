@@ -20,7 +20,7 @@ type made struct {
 
 // onceProcess makes the order of each key that it is told, unless it was made: "quick key" at once, "slow key" when it is told to go on.
 func onceProcess(w *worker) error {
-	locks, err := w.open()
+	locks, err := w.open(ttl)
 	if err != nil {
 		return err
 	}
