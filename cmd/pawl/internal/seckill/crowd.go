@@ -146,16 +146,19 @@ func (c *crowd) press() time.Duration {
 			k := c.clicks[id]
 			if k.at > now {
 				wait = min(wait, k.at-now)
-			} else if !c.balancer.send(id, k.buyer) {
-				return idle
 			} else {
+				if !c.waiting() {
+					c.served = time.Now() // the shop was idle, not stuck
+				}
+				if !c.balancer.send(id, k.buyer) {
+					return idle
+				}
 				came := k.at // of an open queue the wait at the door counts
 				if came == 0 {
 					came = now
 				}
 				c.state[id].came = came
 				c.next++
-				c.served = time.Now()
 				pressed = true
 			}
 		}

@@ -198,15 +198,15 @@ func (l *ledger) fill(ctx context.Context, n, parts int) error {
 	return nil
 }
 
-// drop removes the tables, and those that the locks have beside them.
+// drop removes the tables, and those that the locks have beside them. It answers the first error.
 func (l *ledger) drop(ctx context.Context) error {
-	var errs []error
+	var first error
 	for _, t := range slices.Concat(lockTables, shopTables) {
-		if _, err := l.write.ExecContext(ctx, "DROP TABLE IF EXISTS "+l.tables+t); err != nil {
-			errs = append(errs, err)
+		if _, err := l.write.ExecContext(ctx, "DROP TABLE IF EXISTS "+l.tables+t); first == nil {
+			first = err
 		}
 	}
-	return errors.Join(errs...)
+	return first
 }
 
 // querier is a *sql.DB or a *sql.Tx.
