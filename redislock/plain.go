@@ -31,7 +31,7 @@ var (
 // Nobody queues in this layout, and hardly anybody tells of a release. Where the server allows CLIENT TRACKING (RESP3), it
 // tells pawl's waiters of every release, deletion and expiry, whoever held the lock: on one connection, in a cluster one for
 // each node concerned, which exists only while somebody waits. Elsewhere one command for all names that are waited for looks
-// at them every 10 to 250 ms. [Plain.Wakes] says which.
+// at them every 10 to 250 ms. [Plain.Mode] says which.
 //
 // Some clients (ShedLock unless told otherwise) delete or overwrite a lock that they lost long ago; the holder is told at
 // its next renewal. A key without expiry counts as held.

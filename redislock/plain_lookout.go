@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -29,6 +30,7 @@ type lookouts struct {
 
 	mu     sync.Mutex
 	closed bool
+	why    error // the server does not tell of changes; nil: not known
 	seen   map[string]*seen
 	byNode map[string]*lookout
 }
@@ -50,7 +52,7 @@ type tracked interface {
 	cut()               // may be called at any time, and twice
 }
 
-// errNoTracking says that the server does not tell of changes.
+// errNoTracking says that changes are not told.
 var errNoTracking = errors.New("no CLIENT TRACKING")
 
 // lookout looks at the keys of one node. All that changes is under lookouts.mu, unless said otherwise.
@@ -197,21 +199,14 @@ func (o *lookout) poke() {
 	}
 }
 
-// Wakes says how those who wait find out that a name got free, as far as that is known: "tracking", the server tells
-// (CLIENT TRACKING), or "polling", the names are looked at every 10 to 250 ms. "" if nobody has waited lately.
-func (p *Plain) Wakes() string { return p.out.wakes() }
-
-func (s *lookouts) wakes() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	how := ""
-	for _, w := range s.seen {
-		if !w.armed {
-			return "polling"
-		}
-		how = "tracking"
-	}
-	return how
+// Mode is how p works at present, as far as it has found out. NoMessages says why the server does not tell those who wait that
+// a name got free (CLIENT TRACKING), so that they look at it every 10 to 250 ms; nil: it does, or nobody has waited yet.
+func (p *Plain) Mode() Mode {
+	m := p.d.Mode()
+	p.out.mu.Lock()
+	defer p.out.mu.Unlock()
+	m.NoMessages = p.out.why
+	return m
 }
 
 // run is the lookout's goroutine.
@@ -318,19 +313,21 @@ func (o *lookout) connect() bool {
 		o.pause = barred
 	}
 	o.retry = now.Add(jitter(o.pause))
-	if err != nil {
-		return false
-	}
-	o.pause = 0
 	o.s.mu.Lock()
 	defer o.s.mu.Unlock()
-	o.conn = conn
+	if err != nil {
+		if o.refused {
+			o.s.why = err
+		}
+		return false
+	}
+	o.conn, o.pause, o.s.why = conn, 0, nil
 	return true
 }
 
 func (o *lookout) track() (tracked, error) {
 	if o.s.can == nil {
-		return nil, errNoTracking
+		return nil, fmt.Errorf("%w over this library", errNoTracking)
 	}
 	ctx, cancel := context.WithTimeout(o.s.life, listenLimit)
 	defer cancel()

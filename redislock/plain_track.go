@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -42,7 +43,7 @@ func (c *rueidisClient) track(ctx context.Context, node string, told func([]stri
 	if err == nil {
 		proto := facts["proto"]
 		if n, _ := proto.AsInt64(); n < 3 {
-			err = errNoTracking
+			err = fmt.Errorf("%w over RESP2", errNoTracking)
 		}
 	}
 	if err == nil {
@@ -62,7 +63,7 @@ func (c *rueidisClient) track(ctx context.Context, node string, told func([]stri
 	}
 	t.cut()
 	if _, refusal := rueidis.IsRedisErr(err); refusal {
-		err = errors.Join(errNoTracking, err)
+		err = fmt.Errorf("%w: %w", errNoTracking, err)
 	}
 	return nil, err
 }

@@ -193,7 +193,12 @@ func TestDocumentedACL(t *testing.T) {
 		}
 		a.Hold.Token = g.Token
 		w = wait(t, p, "orders")
-		eventually(t, how, func() bool { return p.Wakes() == how })
+		eventually(t, how, func() bool {
+			if how == "tracking" {
+				return trackers(s) == 1
+			}
+			return p.Mode().NoMessages != nil
+		})
 		if err := p.Renew(t.Context(), []driver.Hold{a.Hold})[0]; err != nil {
 			t.Error(err)
 		}

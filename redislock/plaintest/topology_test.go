@@ -150,50 +150,37 @@ func TestTrackingInCluster(t *testing.T) {
 		ls[name] = take(name)
 		ws[name] = wait(t, p, name)
 	}
-	armed(t, p)
 	if len(byNode) != 3 {
 		t.Fatalf("the names are on %d nodes", len(byNode))
 	}
-	for _, s := range c.Primaries {
-		eventually(t, "one connection to each node", func() bool { return trackers(s) == 1 })
-	}
+	tracked(t, c.Primaries...)
 
 	// A slot moves while somebody waits for a key in it.
 	moved := byNode[c.Primaries[0]]
 	slot, from := c.Slot(moved)
 	c.Migrate(slot, from, c.Primaries[1], nil)
-	armed(t, p)
-	for len(ws[moved].told) > 0 {
-		<-ws[moved].told
-	}
 	if err := ls[moved].Unlock(); err != nil {
 		t.Errorf("Unlock at the new node: %v", err)
 	}
-	ws[moved].mustHear("it was released at the new node")
-	ws[moved].leave()
+	ws[moved].mustGet("it was released at the new node")
 	delete(ws, moved)
 
 	// A primary is killed, and its replica takes over what it has.
 	dead := byNode[c.Primaries[2]]
 	c.Primaries[2].Kill()
 	take("{" + dead + "}other").Unlock() // as soon as the replica has taken over
-	armed(t, p)
-	for len(ws[dead].told) > 0 {
-		<-ws[dead].told
-	}
+	tracked(t, c.Replicas[2])
 	if err := ls[dead].Unlock(); err != nil && !errors.Is(err, pawl.ErrLost) {
 		t.Errorf("Unlock at the replica: %v", err)
 	}
-	ws[dead].mustHear("it was released at the replica")
-	ws[dead].leave()
+	ws[dead].mustGet("it was released at the replica")
 	delete(ws, dead)
 
 	for name, w := range ws {
 		if err := ls[name].Unlock(); err != nil && !errors.Is(err, pawl.ErrLost) {
 			t.Errorf("Unlock of %s: %v", name, err)
 		}
-		w.mustHear(name)
-		w.leave()
+		w.mustGet(name)
 	}
 	for _, s := range append(c.Primaries[:2], c.Replicas...) {
 		eventually(t, "no connection tracks when nobody waits", func() bool { return trackers(s) == 0 })
@@ -211,23 +198,12 @@ func TestTrackingOverSentinels(t *testing.T) {
 		eventually(t, "all replicas have the key", func() bool { return r.Do("GET", "orders") == "theirs" })
 	}
 	w := wait(t, p, "orders")
-	armed(t, p)
+	tracked(t, old)
 	old.Stop() // it hangs, so that no connection to it is lost
 	defer old.Cont()
 	var now *redistest.Server
 	eventually(t, "another primary", func() bool { now = s.Primary(); return now != old })
-	eventually(t, "the new primary is asked", func() bool { return trackers(now) == 1 })
-	armed(t, p)
+	tracked(t, now)
 	now.Do("DEL", "orders")
-	w.mustHear("it was released at the new primary")
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		g, err := w.place.Try(t.Context(), 1)
-		if err == nil {
-			w.r.Hold.Token = g.Token
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the waiter does not get in: %v", err)
-		}
-	}
+	w.mustGet("it was released at the new primary")
 }

@@ -1,6 +1,7 @@
 package plaintest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,10 +68,36 @@ func (w *waiter) mustHear(why string) {
 	}
 }
 
-// armed waits until the server tells of all keys that are waited for.
-func armed(t testing.TB, p *redislock.Plain) {
+// mustGet lets the waiter try each time it is told, until it gets the name, and release it. As a client does, it tries again by
+// itself when the store fails.
+func (w *waiter) mustGet(why string) {
+	w.t.Helper()
+	w.mustHear(why)
+	for end := time.Now().Add(time.Minute); ; {
+		g, err := w.place.Try(w.t.Context(), 1)
+		switch {
+		case err == nil:
+			w.r.Hold.Token = g.Token
+			if err := w.p.Release(w.t.Context(), w.r.Hold, driver.End{}); err != nil {
+				w.t.Errorf("Release: %v", err)
+			}
+			return
+		case errors.Is(err, driver.ErrHeld):
+			w.mustHear(why)
+		case time.Now().After(end):
+			w.t.Fatalf("%s, and the waiter does not get in: %v", why, err)
+		default:
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+// tracked waits until each server has a connection that it tells of changes.
+func tracked(t testing.TB, servers ...*redistest.Server) {
 	t.Helper()
-	eventually(t, "all names are tracked", func() bool { return p.Wakes() == "tracking" })
+	for _, s := range servers {
+		eventually(t, "a connection that is told of changes", func() bool { return trackers(s) == 1 })
+	}
 }
 
 func eventually(t testing.TB, what string, f func() bool) {
@@ -105,8 +132,8 @@ func TestTracking(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	p := open(t, s.URL, nil)
-	if p.Wakes() != "" || trackers(s) != 0 {
-		t.Errorf("nobody waits, and Wakes is %q with %d connections that track", p.Wakes(), trackers(s))
+	if n := trackers(s); n != 0 {
+		t.Errorf("nobody waits, and %d connections track", n)
 	}
 	take := func(name string) {
 		t.Helper()
@@ -125,7 +152,7 @@ func TestTracking(t *testing.T) {
 	} {
 		take(how)
 		w := wait(t, p, how)
-		armed(t, p)
+		tracked(t, s)
 		select {
 		case <-w.told:
 			t.Errorf("%s: the waiter was told before anything happened", how)
@@ -133,8 +160,6 @@ func TestTracking(t *testing.T) {
 		}
 		s.Do("PEXPIRE", how, "50000") // the holder renews: nobody is told
 		s.Do("SET", how, "another", "XX", "PX", "50000")
-		armed(t, p)
-		asked := calls(s, "mget")
 		select {
 		case <-w.told:
 			t.Errorf("%s: the waiter was told, but the name is held", how)
@@ -142,9 +167,6 @@ func TestTracking(t *testing.T) {
 		}
 		end(how)
 		w.mustHear(how)
-		if n := calls(s, "mget") - asked; n > 0 {
-			t.Errorf("%s: %d looks besides", how, n)
-		}
 		w.leave()
 	}
 
@@ -157,10 +179,7 @@ func TestTracking(t *testing.T) {
 		}
 		ws = append(ws, wait(t, p, name))
 	}
-	armed(t, p)
-	if n := trackers(s); n != 1 {
-		t.Errorf("%d connections track", n)
-	}
+	tracked(t, s)
 	s.Do("DEL", "many 7")
 	for i, w := range ws {
 		if i%100 == 7 {
@@ -173,6 +192,12 @@ func TestTracking(t *testing.T) {
 		w.leave()
 	}
 	eventually(t, "no connection tracks when nobody waits", func() bool { return trackers(s) == 0 })
+	if n := calls(s, "mget"); n > 0 {
+		t.Errorf("%d looks besides", n)
+	}
+	if why := p.Mode().NoMessages; why != nil {
+		t.Errorf("NoMessages: %v", why)
+	}
 }
 
 // A lost connection is made again, and what happened meanwhile is seen.
@@ -183,7 +208,7 @@ func TestTrackingLost(t *testing.T) {
 	for i := range 5 {
 		s.Do("SET", "orders", "theirs", "PX", "60000")
 		w := wait(t, p, "orders")
-		armed(t, p)
+		tracked(t, s)
 		s.Do("EVAL", "redis.call('SET', 'last', ARGV[1])", "0", fmt.Sprint(i))
 		if i%2 == 0 { // all are cut, and the key goes right behind
 			s.Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -195,7 +220,7 @@ func TestTrackingLost(t *testing.T) {
 		w.leave()
 		s.Do("SET", "orders", "theirs", "PX", "60000")
 		again := wait(t, p, "orders")
-		armed(t, p)
+		tracked(t, s)
 		s.Do("DEL", "orders")
 		again.mustHear("after the loss")
 		again.leave()
@@ -215,9 +240,10 @@ func TestPolling(t *testing.T) {
 		s.Do("SET", name, "theirs", "PX", "60000")
 		ws = append(ws, wait(t, p, name))
 	}
-	if how := p.Wakes(); how != "polling" {
-		t.Errorf("Wakes is %q", how)
-	}
+	eventually(t, "NoMessages says why", func() bool {
+		why := p.Mode().NoMessages
+		return why != nil && strings.Contains(why.Error(), "CLIENT TRACKING") && strings.Contains(why.Error(), "NOPERM")
+	})
 	time.Sleep(2 * time.Second) // all look at their longest pause
 	before, others, began := calls(s, "mget"), calls(s, "get"), time.Now()
 	time.Sleep(2 * time.Second)
@@ -270,7 +296,6 @@ func BenchmarkHandOver(b *testing.B) {
 				name := fmt.Sprint(how, i)
 				s.Do("SET", name, "theirs", "PX", "60000")
 				w := wait(b, p, name)
-				eventually(b, how, func() bool { return p.Wakes() == how })
 				time.Sleep(time.Duration(50+i*17%400) * time.Millisecond)
 				began := time.Now()
 				do(b, raw, "DEL", name)
