@@ -252,16 +252,10 @@ func (d *Driver) finish(ctx context.Context, e ending) (bool, error) {
 	}
 	var r request
 	if h.Kind == driver.Exclusive && h.Token != 0 && e.last == h.Token && e.keep <= 0 && !e.leave && !d.lanes.cluster && !d.busy.lately(k.main) {
-		r.quick = &quick{
-			script: unlocksScript,
-			keys:   []string{k.main, k.due(), k.queue(), k.token()},
-			args:   []string{h.ID, number(h.Token), k.lockChannel()},
-			whole: func(begun bool) request {
-				d.busy.note(k.main)
-				e.begun = begun
-				return e.request(k)
-			},
-		}
+		u := &unlocking{d: d, k: k, e: e, quick: quick{script: unlocksScript, n: 3}}
+		u.keys, u.args[2] = k.toUnlock()
+		u.args[0], u.args[1], u.then = h.ID, number(h.Token), u
+		r.quick = &u.quick
 	} else {
 		r = e.request(k)
 	}
@@ -274,6 +268,20 @@ func (d *Driver) finish(ctx context.Context, e ending) (bool, error) {
 	}
 	n, err := msg.AsInt64()
 	return n == 1, err
+}
+
+// unlocking is the quick end of a hold.
+type unlocking struct {
+	quick
+	d *Driver
+	k keys
+	e ending
+}
+
+func (u *unlocking) whole(begun bool) request {
+	u.d.busy.note(u.k.main)
+	u.e.begun = begun
+	return u.e.request(u.k)
 }
 
 // request ends a hold or a place, whatever goes on at its name.

@@ -20,10 +20,15 @@ type request struct {
 // quick is the usual case of a request, which a script carries out for many at once. Its answer is "" if the case was
 // another one (nothing was done), and 2 if it was begun only; then the whole request follows.
 type quick struct {
-	script     *script
-	keys, args []string
-	whole      func(begun bool) request
+	script *script
+	keys   [4]string
+	args   [3]string
+	n      int // args in use
+	then   expander
 }
+
+// expander makes the whole request of a quick one.
+type expander interface{ whole(begun bool) request }
 
 // call is one request on its way. Whoever made it waits for done, or leaves.
 type call struct {
@@ -129,16 +134,16 @@ func (x *exchange) command(t *batch) wire.Command {
 		}
 		return t.script.command(whole, c.keys, c.args)
 	case len(t.calls) == 1:
-		return t.script.command(whole, c.quick.keys, c.quick.args)
+		return t.script.command(whole, c.quick.keys[:], c.quick.args[:c.quick.n])
 	}
 	ln := x.lane
 	from := len(ln.args)
 	for _, c := range t.calls {
-		ln.args = append(ln.args, c.quick.keys...)
+		ln.args = append(ln.args, c.quick.keys[:]...)
 	}
 	mid := len(ln.args)
 	for _, c := range t.calls {
-		ln.args = append(ln.args, c.quick.args...)
+		ln.args = append(ln.args, c.quick.args[:c.quick.n]...)
 	}
 	return t.script.command(whole, ln.args[from:mid:mid], ln.args[mid:])
 }
@@ -200,13 +205,13 @@ func (c *call) expand(msg wire.Reply) bool {
 		if n, _ := msg.ToInt64(); n != 2 {
 			return false
 		}
-		c.request, c.begun = c.quick.whole(true), true
+		c.request, c.begun = c.quick.then.whole(true), true
 		return true
 	}
 	if s, err := msg.ToString(); err != nil || s != "" {
 		return false
 	}
-	c.request = c.quick.whole(false)
+	c.request = c.quick.then.whole(false)
 	return true
 }
 

@@ -105,3 +105,16 @@ func TestRecent(t *testing.T) {
 		}
 	}
 }
+
+func TestKeysTogether(t *testing.T) {
+	for _, name := range []string{"a", "stock:1001", "{a}", "{a}b", "x{y}z"} {
+		k := keysOf(name)
+		if got, want := k.toLock(), [4]string{k.main, k.due(), k.lock(), k.token()}; got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+		got, channel := k.toUnlock()
+		if want := [4]string{k.main, k.due(), k.queue(), k.token()}; got != want || channel != k.lockChannel() {
+			t.Errorf("%s: %q %q, want %q %q", name, got, channel, want, k.lockChannel())
+		}
+	}
+}

@@ -19,6 +19,7 @@ type place struct {
 	r      driver.Request
 	k      keys
 	member string // its name in line and in a hash
+	quick  quick
 
 	// Only Try and Leave touch these, and they do not overlap.
 	channels []string // subscribed to
@@ -193,15 +194,10 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 	var req request
 	confirm := p.d.opts.Replicas > 0
 	if r.Kind == driver.Exclusive && span == 1 && !fenced && !confirm && !p.d.lanes.cluster && !p.d.busy.lately(k.main) {
-		req.quick = &quick{
-			script: locksScript,
-			keys:   []string{k.main, k.due(), k.lock(), k.token()},
-			args:   []string{r.ID, millis(r.TTL)},
-			whole: func(bool) request {
-				p.d.busy.note(k.main)
-				return p.request(1)
-			},
+		if p.quick.script == nil { // once: an earlier request may still be on its way with it
+			p.quick = quick{script: locksScript, keys: k.toLock(), args: [3]string{r.ID, millis(r.TTL)}, n: 2, then: p}
 		}
+		req.quick = &p.quick
 	} else {
 		req = p.request(span)
 	}
@@ -229,6 +225,12 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 		return p.answer(msg, sent)
 	}
 	return p.granted(msg, sent, span)
+}
+
+// whole is what follows a quick attempt that was not enough.
+func (p *place) whole(bool) request {
+	p.d.busy.note(p.k.main)
+	return p.request(1)
 }
 
 // request asks for the hold, whatever goes on at its name.
