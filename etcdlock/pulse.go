@@ -31,11 +31,9 @@ type beat struct {
 	err  error // errLeaseGone: the store has no such lease
 }
 
-// keepAlive sends one keepalive for a lease and waits for the answer. A member that is silent is passed over for the next;
-// and since a member hands keepalives on to the leader that it knew, where they may be stuck, this goes on for as long as
-// the lease may live.
+// keepAlive sends one keepalive for a lease and waits for the answer. A member that is silent is passed over for the next.
 func (p *pulse) keepAlive(ctx context.Context, lease int64, ttl time.Duration) beat {
-	answers := make(chan beat, 12)
+	answers := make(chan beat, 6)
 	send := func() {
 		if !p.d.run(func() { answers <- p.once(ctx, lease) }) {
 			answers <- beat{err: errClosed}
@@ -64,7 +62,7 @@ func (p *pulse) keepAlive(ctx context.Context, lease int64, ttl time.Duration) b
 				sent++
 				out++
 				send()
-				wait = min(2*wait, max(ttl/12, silence(ttl)))
+				wait *= 2
 				t.Reset(wait)
 			}
 		case <-ctx.Done():

@@ -60,54 +60,68 @@ func mutexCycle(b *testing.B, cli *clientv3.Client) cycler {
 	}
 }
 
-// turn is how many cycles a goroutine of BenchmarkUncontended makes before it changes over.
+// turn is how many cycles each goroutine of BenchmarkUncontended makes before all change over.
 const turn = 20
 
-// BenchmarkUncontended takes free names, each goroutine its own. Every goroutine takes turns between the two, so that both
-// meet the same machine.
+// BenchmarkUncontended takes free names, each goroutine its own. All goroutines use the one, then all the other, again and
+// again, so that both meet the same machine. The ratios are those of two neighbouring turns; reported is the median.
 func BenchmarkUncontended(b *testing.B) {
 	c := etcdtest.Start(b, etcdtest.Options{Durable: true})
 	for _, n := range []int{1, 16, 256} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			cli := c.Client()
-			pawl := pawlCycle(pawlClient(b, cli))
-			took := map[string][][]time.Duration{"mutex": make([][]time.Duration, n), "pawl": make([][]time.Duration, n)}
-			var left atomic.Int64
-			left.Store(int64(max(b.N, turn*n)))
-			var ready, wg sync.WaitGroup
-			ready.Add(n)
-			for i := range n {
-				wg.Go(func() {
-					mutex := mutexCycle(b, cli)
-					name := fmt.Sprintf("free-%d-%d", n, i)
-					ready.Done()
-					ready.Wait()
-					for left.Add(-turn) >= 0 {
-						for what, f := range map[string]cycler{"mutex": mutex, "pawl": pawl} {
+			kinds := []string{"mutex", "pawl"}
+			cs := map[string][]cycler{}
+			one := pawlCycle(pawlClient(b, cli))
+			for range n {
+				cs["mutex"] = append(cs["mutex"], mutexCycle(b, cli))
+				cs["pawl"] = append(cs["pawl"], one)
+			}
+			took, p50, p99, ratio := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}, []float64(nil)
+			for range max(b.N/(n*turn), 2) {
+				slices.Reverse(kinds) // none is always first
+				for _, what := range kinds {
+					all := make([][]time.Duration, n)
+					var wg sync.WaitGroup
+					begun := time.Now()
+					for i, f := range cs[what] {
+						wg.Go(func() {
 							for range turn {
 								t := time.Now()
-								if err := f(name); err != nil {
+								if err := f(fmt.Sprintf("free-%d-%d", n, i)); err != nil {
 									b.Error(err)
 									return
 								}
-								took[what][i] = append(took[what][i], time.Since(t))
+								all[i] = append(all[i], time.Since(t))
 							}
-						}
+						})
 					}
-				})
+					wg.Wait()
+					took[what] = append(took[what], time.Since(begun).Seconds())
+					flat := slices.Concat(all...)
+					slices.Sort(flat)
+					if len(flat) == 0 {
+						return
+					}
+					p50[what] = append(p50[what], float64(flat[len(flat)/2].Microseconds()))
+					p99[what] = append(p99[what], float64(flat[len(flat)*99/100].Microseconds()))
+				}
+				last := len(ratio)
+				ratio = append(ratio, took["mutex"][last]/took["pawl"][last])
 			}
-			wg.Wait()
-			p50 := map[string]float64{}
-			for what, each := range took {
-				all := slices.Concat(each...)
-				slices.Sort(all)
-				p50[what] = float64(all[len(all)/2].Microseconds())
-				b.ReportMetric(p50[what], what+"-p50-µs")
-				b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), what+"-p99-µs")
+			for _, what := range kinds {
+				b.ReportMetric(float64(n*turn)/median(took[what]), what+"-cycles/s")
+				b.ReportMetric(median(p50[what]), what+"-p50-µs")
+				b.ReportMetric(median(p99[what]), what+"-p99-µs")
 			}
-			b.ReportMetric(p50["pawl"]/p50["mutex"], "pawl/mutex")
+			b.ReportMetric(median(ratio), "pawl/mutex-cycles/s")
 		})
 	}
+}
+
+func median(xs []float64) float64 {
+	xs = slices.Sorted(slices.Values(xs))
+	return xs[len(xs)/2]
 }
 
 // BenchmarkHot takes one name with 1,000 goroutines of one process.
