@@ -27,7 +27,7 @@ var refusals = map[string]string{
 	"NOSCRIPT":    "the server keeps losing its scripts",
 	"NOAUTH":      "the server wants a password",
 	"WRONGPASS":   "wrong user name or password",
-	"NOPERM":      "the server's user lacks a permission that locks need",
+	"NOPERM":      "the server's user lacks a permission that locks need; package redislock documents an ACL",
 	"UNBLOCKED":   "the request was cancelled on the server",
 }
 
@@ -41,6 +41,14 @@ func refused(err wire.Refusal) error {
 	}
 	if code(text) == "WRONGTYPE" {
 		return errWrongType
+	}
+	if strings.Contains(text, "user executing the script can't") || strings.Contains(text, "ACL failure in script") {
+		// The server does not say which command, and the script may have been stopped halfway.
+		return fmt.Errorf("redis: the server's user may not run a command that the scripts need, or touch a key; ACL LOG at the server says which, "+
+			"and package redislock documents an ACL: %w", err)
+	}
+	if strings.Contains(text, "Unknown Redis command called from") {
+		return fmt.Errorf("redis: the server lacks a command that the scripts need; it must be Redis 6.2 or later, or Valkey: %w", err)
 	}
 	if what, ok := refusals[code(text)]; ok {
 		return fmt.Errorf("redis: %s (%w): %w", what, err, driver.ErrNotDone)

@@ -89,6 +89,22 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		}
 	})
+	older := listener(t, func(c net.Conn) { // what Redis 6.0 answers to HELLO
+		r := bufio.NewReader(c)
+		for {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				return
+			}
+			switch line = strings.ToUpper(strings.TrimSpace(line)); line {
+			case "HELLO":
+				c.Write([]byte("%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n6.0.16\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:4\r\n" +
+					"$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"))
+			case "CLIENT":
+				c.Write([]byte("-ERR Unknown subcommand or wrong number of arguments for 'SETINFO'. Try CLIENT HELP.\r\n"))
+			}
+		}
+	})
 	secretURL := url.QueryEscape(secret)
 	for _, c := range []struct{ url, want string }{
 		{"redis://:wrong" + secretURL + "@" + s.Addr, "wrong user name or password"},
@@ -98,6 +114,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"redis://:" + secretURL + "@" + web, "no Redis"},
 		{"redis://:" + secretURL + "@" + mute, "deadline exceeded"},
 		{"redis://" + old, "too old"},
+		{"redis://" + older, "version 6.0.16 is too old: locks need Redis 6.2 or Valkey"},
 		{"redis://" + replica.Addr, "read-only replica"},
 		{"redis://" + cluster.Addr, "redis+cluster://"},
 		{"redis://:" + secretURL + "@" + s.Addr + "/99", "out of range"},

@@ -16,6 +16,7 @@ local time = redis.call('TIME')
 if redis.call('ZSCORE', due, '!' .. id) then return {'gone'} end
 if redis.call('EXISTS', other) == 1 then return {'mismatch', family(other)} end
 local v = redis.pcall('GET', sem)
+if type(v) == 'table' and v.err and not string.find(v.err, 'WRONGTYPE', 1, true) then return v end
 if type(v) == 'table' or v and not string.find(v, '^%-?%d+$') then return {'mismatch', family(sem)} end
 
 -- What has expired is free again.
