@@ -52,6 +52,7 @@ var (
 	_ driver.Attacher   = (*Plain)(nil)
 	_ driver.Raiser     = (*Plain)(nil)
 	_ driver.Incarnated = (*Plain)(nil)
+	_ driver.Surveyed   = (*Plain)(nil)
 )
 
 // PlainOptions change how a Plain uses its store. The zero value, like nil, is the default.
@@ -74,6 +75,13 @@ type PlainOptions struct {
 func NewPlain(client rueidis.Client, opts *PlainOptions) *Plain {
 	p, o := plainOptions(opts)
 	p.begin(New(client, o))
+	return p
+}
+
+// OverPlain is Over for a Plain.
+func OverPlain(client wire.Client, bad error, opts *PlainOptions) *Plain {
+	p, o := plainOptions(opts)
+	p.begin(Over(client, bad, o))
 	return p
 }
 
@@ -407,3 +415,6 @@ func (p *Plain) Raise(ctx context.Context, h driver.Hold, token int64) error {
 func (p *Plain) Incarnation(ctx context.Context) (id string, age time.Duration, err error) {
 	return p.d.Incarnation(ctx)
 }
+
+// Survey is that of [Driver.Survey].
+func (p *Plain) Survey(ctx context.Context) (driver.Survey, error) { return p.d.Survey(ctx) }
