@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/pawl-lock/pawl/redislock/redistest"
+	"github.com/pawl-lock/pawl/sqllock/sqltest"
 )
 
 // limit is how long anything may take that is expected to happen at once.
@@ -401,6 +402,10 @@ func TestStoreErrors(t *testing.T) {
 	run(69, "", "--backend", "redis://:s3cretW0rd@127.0.0.1:1")
 	run(69, "", "--backend", "unix:///no/such/socket")
 	run(64, "", "--backend", "redis://:s3cretW0rd@"+server.Addr+"/0?s3cret=1")
+
+	maria := sqltest.StartMariaDB(t)
+	run(0, "", "--backend", maria.URL)
+	run(77, "refuses user or password", "--backend", strings.Replace(maria.URL, "sesame-open", "s3cretWrong", 1))
 
 	frozen := redistest.Start(t)
 	frozen.Stop()

@@ -205,20 +205,25 @@ func Identity(raw, prefix string) string {
 	kind := Kind(raw)
 	_, query, _ := strings.Cut(raw, "?")
 	q, _ := url.ParseQuery(query)
-	layout := q.Get("layout")
+	maps.DeleteFunc(q, func(name string, _ []string) bool {
+		return strings.Contains(name, "user") || strings.Contains(name, "pass")
+	})
 	where := Redact(raw)
 	switch kind {
 	case "mem":
 		return ""
 	case "sqlite":
-		_, path, _ := strings.Cut(where, ":")
-		if path, err := url.PathUnescape(strings.TrimPrefix(path, "//")); err == nil {
-			if where, err = filepath.Abs(path); err != nil {
-				where = path
-			}
+		path, _, _ := strings.Cut(raw, "?")
+		_, path, _ = strings.Cut(path, ":")
+		where = strings.TrimPrefix(path, "//")
+		if path, err := url.PathUnescape(where); err == nil {
+			where = path
+		}
+		if path, err := filepath.Abs(where); err == nil {
+			where = path
 		}
 	}
-	return strings.Join([]string{kind, where, layout, q.Get("db"), q.Get("socket"), prefix}, "\x00")
+	return strings.Join([]string{kind, where, q.Encode(), prefix}, "\x00")
 }
 
 // Local is the URL of the SQLite file in the user's state directory, which is made if it does not exist.

@@ -66,6 +66,38 @@ func FuzzRedact(f *testing.F) {
 	})
 }
 
+func TestIdentity(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"redis://me:s3cret@h:1/0", "redis://h:1/0", true},
+		{"redis://h:1/0", "redis://h:1/1", false},
+		{"redis://h:1", "redis://h:2", false},
+		{"redis://h:1?layout=string", "redis://h:1", false},
+		{"redis+sentinel://h/p?sentinel_password=s3cret&db=2", "redis+sentinel://h/p?db=2", true},
+		{"sqlite:locks.db", "sqlite://" + dir + "/locks.db", true},
+		{"sqlite:locks.db", "sqlite:other.db", false},
+		{"mysql://me:s3cret@h/d", "mysql://you@h/d", true},
+		{"sqlite:locks.db?layout=plain", "sqlite:locks.db", false},
+		{"postgres://h/d?layout=plain&table=a", "postgres://h/d?table=b&layout=plain", false},
+		{"zk://h/a", "etcd://h/a", false},
+	} {
+		a, b := Identity(c.a, ""), Identity(c.b, "")
+		if (a == b) != c.same {
+			t.Errorf("%s and %s: %q and %q, want the same: %v", c.a, c.b, a, b, c.same)
+		}
+		if a == Identity(c.a, "app:") || strings.Contains(a+b, "s3cret") {
+			t.Errorf("%s: %q with a prefix or a secret", c.a, a)
+		}
+	}
+	if id := Identity("mem:", ""); id != "" {
+		t.Errorf("mem: %q", id)
+	}
+}
+
 func TestDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

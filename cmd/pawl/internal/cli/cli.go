@@ -63,7 +63,7 @@ file in your state directory, which locks among the processes of one machine.`,
 		return usage("%v\nSee '%s --help'.", err, c.CommandPath())
 	})
 	f := root.PersistentFlags()
-	f.StringVar(&g.backend, "backend", "", "`URL` of the store, such as redis://host:6379 or sqlite:///path/locks.db\n(default: PAWL_BACKEND, else a file in your state directory)")
+	f.StringVar(&g.backend, "backend", "", "`URL` of the store, such as redis://host:6379 or sqlite:///path/locks.db; 'pawl version' lists the kinds\n(default: PAWL_BACKEND, else a file in your state directory)")
 	f.StringVar(&g.prefix, "prefix", "", "put `TEXT` before every name in the store")
 	g.timeout = 10 * time.Second
 	f.Var((*duration)(&g.timeout), "timeout", "give a store this long to connect and to answer questions, as 5, 2.5 or 500ms")

@@ -55,7 +55,9 @@ func storeFailure(doing string, err error) *failure {
 
 // refused knows the words with which servers answer a wrong password or a missing right.
 func refused(text string) bool {
-	for _, w := range []string{"WRONGPASS", "NOAUTH", "NOPERM", "invalid username-password pair", "permission denied", "refuses user or password", "lacks a right"} {
+	for _, w := range []string{"WRONGPASS", "NOAUTH", "NOPERM", "invalid username-password pair", "permission denied", "refuses user or password", "lacks a right",
+		"wrong user name or password", "refuses the login", "wants a user name and password", "the user does not exist", "lacks a permission", // etcd
+		"zookeeper: no right to", "zk: authentication failed"} {
 		if strings.Contains(text, w) {
 			return true
 		}

@@ -36,6 +36,7 @@ func TestBadFlags(t *testing.T) {
 		{"--backend gopher://user:geheim@host", "--backend: unknown backend"},
 		{"--backend mem:", "--backend: mem lives in one process"},
 		{"--backend host:6379/geheim", "--backend: "},
+		{"--backend postgres://u:geheim@host/d?layout=plain", "leave layout= out"},
 		{"--html " + dir, "not a regular file"},
 		{"--html " + filepath.Join(dir, "no", "page.html"), "cannot write there: no such file or directory"},
 		{"--html " + filepath.Join(file, "page.html"), "cannot write there"},

@@ -26,6 +26,10 @@ func checkStore(raw string, chosen []strategy) error {
 	if scheme == "mem" {
 		return errors.New("--backend: mem lives in one process, and the servers of the shop are several: leave --backend out for a SQLite file")
 	}
+	_, query, _ := strings.Cut(raw, "?")
+	if q, _ := url.ParseQuery(query); q.Has("layout") && (onServer(scheme) || scheme == "sqlite") {
+		return errors.New("--backend: a sale has tables of its own in a database: leave layout= out")
+	}
 	for _, s := range chosen {
 		if s.naive && !hasNaive(scheme) {
 			return fmt.Errorf("--backend: %s cannot be shown on %s: leave it out, or choose redis:// without Sentinels or cluster, or a database", s.name, scheme)
