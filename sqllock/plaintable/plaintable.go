@@ -30,14 +30,15 @@ var (
 
 // Options say what the table looks like. nil, and the zero value of each field, mean the default.
 type Options struct {
-	// Table is the name of the table; "schema.table" names a schema too. Default: distributed_lock.
+	// Table is the name of the table, as the database has it; "schema.table" names a schema too. Default: distributed_lock.
 	Table string
 
 	// Columns are the names of its columns. Default: lock_key, lock_value, expire_time.
 	Columns Columns
 
-	// UTC says that the others write times in UTC, such as UTC_TIMESTAMP(). Default: in the zone of the database's session,
-	// such as NOW(). Either way it is the database's clock; in SQLite, the machine's.
+	// UTC says that the others write times in UTC, such as UTC_TIMESTAMP(), or CURRENT_TIMESTAMP in SQLite. Default: in the
+	// zone of the database's session, such as NOW(), or in SQLite in the machine's. Either way it is the database's clock;
+	// in SQLite, the machine's.
 	UTC bool
 
 	// Tokens is the name of a table of pawl's own that holds the last fencing token of each name. All pawl clients that

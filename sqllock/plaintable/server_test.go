@@ -311,6 +311,41 @@ func testOtherColumns(t *testing.T, db rowtest.Database) {
 	if err := d.Release(t.Context(), h, driver.End{}); err != nil {
 		t.Error(err)
 	}
+
+	// A row without an end is held until somebody deletes it.
+	quoted := strings.NewReplacer("[", "`", "]", "`")
+	if db.Dialect == sqllock.PostgreSQL {
+		quoted = strings.NewReplacer("[my \"locks]", `"my ""locks"`, "[the key]", `"the key"`)
+	}
+	d = open(t, db.URL, &plaintable.Options{Table: opts.Table, Columns: opts.Columns})
+	ends := map[string]string{"null": "NULL"}
+	if db.Dialect == sqllock.PostgreSQL {
+		ends["infinite"] = "'infinity'"
+	}
+	for name, end := range ends {
+		db.Exec(t, quoted.Replace("INSERT INTO [my \"locks] ([the key], owner, expires) VALUES (")+"'"+name+"', 'worker', "+end+")")
+		h.Name = name
+		var held *driver.HeldError
+		if err := rowtest.Try(t.Context(), d, h); !errors.As(err, &held) || held.Remaining >= 0 {
+			t.Errorf("a row whose end is %s: %v", end, err)
+		}
+		listed := 0
+		for r, err := range d.List(t.Context(), name) {
+			if listed++; err != nil || len(r.Holds) != 1 {
+				t.Errorf("%+v, %v", r, err)
+				continue
+			}
+			if err := d.Release(t.Context(), r.Holds[0].Hold, driver.End{}); err != nil {
+				t.Errorf("steal: %v", err)
+			}
+		}
+		if listed != 1 {
+			t.Errorf("a row whose end is %s is listed %d times", end, listed)
+		}
+		if err := rowtest.Try(t.Context(), d, h); err != nil {
+			t.Errorf("after a steal: %v", err)
+		}
+	}
 }
 
 // In a column of whole seconds a hold ends up to a second late and never early, and a renewal within the same second counts.

@@ -31,7 +31,7 @@ var (
 
 // Options say how the fleet has configured ShedLock. nil, and the zero value of each field, mean the default.
 type Options struct {
-	// Table is the name of the table; "schema.table" names a schema too. Default: shedlock.
+	// Table is the name of the table, as the database has it; "schema.table" names a schema too. Default: shedlock.
 	Table string
 
 	// Columns are the names of its columns, where they are not ShedLock's own.

@@ -86,7 +86,7 @@ func (d *Driver) page(ctx context.Context, last string, first bool) (seen *sight
 		}
 		s, key := d.statement(), "t."+d.wire.quote(d.lay.Key)
 		until := "t." + d.wire.quote(d.lay.Until)
-		s.add("SELECT %s FROM %s AS t WHERE (%s > %s OR %s IS NULL)", d.fields(t), d.name(d.lay.Table), until, t.time(s, t.floor(now.now)), until)
+		s.add("SELECT %s FROM %s AS t WHERE (%s > %s OR %s IS NULL)", d.fields(t), d.name(d.lay.Table), until, t.time(s, t.floor(now.now)), d.wire.micros(until))
 		if !first {
 			s.add(" AND %s > %s", key, d.wire.text(s, last))
 		}

@@ -144,7 +144,7 @@ func (mariadb) fault(err error) fault {
 	if !errors.As(err, &e) {
 		return fault{}
 	}
-	f := fault{undone: e.Number != 1053 && e.Number != 1927} // shutting down, connection killed
+	f := fault{undone: e.Number != 1053 && e.Number != 1180 && e.Number != 1927} // shutting down, while committing, connection killed
 	switch e.Number {
 	case 1205, 1213, 3572, 1020, 1412: // lock wait timeout, deadlock, NOWAIT, record changed, table definition changed
 		f.again = true

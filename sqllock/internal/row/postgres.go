@@ -38,21 +38,23 @@ func (p postgres) time(s *statement, t *table, us int64) string {
 }
 
 func (postgres) micros(column string) string {
-	return "(EXTRACT(EPOCH FROM " + column + ") * 1000000)::bigint"
+	return "CASE WHEN isfinite(" + column + ") THEN " + epoch(column) + " END"
 }
+
+func epoch(moment string) string { return "(EXTRACT(EPOCH FROM " + moment + ") * 1000000)::bigint" }
 
 func (postgres) bytes(column string) string { return column + ` COLLATE "C"` }
 
-func (p postgres) now(c Clock, t *table) string {
+func (postgres) now(c Clock, t *table) string {
 	switch {
 	case c.Zone != nil:
 		return ""
 	case t.zoned:
-		return p.micros("clock_timestamp()")
+		return epoch("clock_timestamp()")
 	case c.Local:
-		return p.micros("clock_timestamp()::timestamp")
+		return epoch("clock_timestamp()::timestamp")
 	}
-	return p.micros("(clock_timestamp() AT TIME ZONE 'UTC')")
+	return epoch("(clock_timestamp() AT TIME ZONE 'UTC')")
 }
 
 func (postgres) insert() (verb, tail string) { return "INSERT", " ON CONFLICT DO NOTHING" }
@@ -134,7 +136,10 @@ func (postgres) fault(err error) fault {
 		return fault{}
 	}
 	code := e.SQLState()
-	f := fault{undone: !strings.HasPrefix(code, "57P") && !strings.HasPrefix(code, "08") && code != "40003"}
+	f := fault{undone: code != "40003"}
+	for _, unclear := range []string{"08", "57P", "58", "XX"} { // connection, shutdown, the system, the server itself
+		f.undone = f.undone && !strings.HasPrefix(code, unclear)
+	}
 	switch code {
 	case "40001", "40P01", "55P03": // serialization, deadlock, lock not available
 		f.again = true

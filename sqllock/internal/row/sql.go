@@ -22,7 +22,7 @@ type wire interface {
 	num(s *statement, n int64) string             // a number
 	list(s *statement, vs []string) string        // what stands behind IN
 	time(s *statement, t *table, us int64) string // a value of a time column
-	micros(column string) string                  // a time column as microseconds
+	micros(column string) string                  // a time column as microseconds, or NULL
 	bytes(column string) string                   // a text column as its exact bytes
 	now(c Clock, t *table) string                 // microseconds; "": the client's clock
 	insert() (verb, tail string)                  // that does nothing, or answers fault.exists, if there is such a row
@@ -116,12 +116,12 @@ func (d *Driver) remove(s *statement, _ *table, old *line) {
 // still is the condition that a row is what it was when it was read, byte by byte.
 func (d *Driver) still(s *statement, old *line) {
 	w := d.wire
-	until := w.quote(d.lay.Until)
+	until := w.micros(w.quote(d.lay.Until))
 	s.add(" WHERE %s = %s AND %s = %s AND ", w.quote(d.lay.Key), w.text(s, old.key), w.bytes(w.quote(d.lay.By)), w.bytes(w.text(s, old.by)))
 	if old.until == never {
 		s.add("%s IS NULL", until)
 	} else {
-		s.add("%s = %s", w.micros(until), w.num(s, old.until))
+		s.add("%s = %s", until, w.num(s, old.until))
 	}
 }
 
@@ -138,9 +138,8 @@ func (d *Driver) fields(t *table) string {
 	if d.lay.At != "" {
 		at = w.micros("t." + w.quote(d.lay.At))
 	}
-	until := "t." + w.quote(d.lay.Until)
-	return fmt.Sprintf("%s, %s, %s, %s, %s IS NULL, %s", cmp.Or(w.now(d.lay.Clock, t), "NULL"),
-		w.bytes("t."+w.quote(d.lay.Key)), w.bytes("t."+w.quote(d.lay.By)), w.micros(until), until, at)
+	return fmt.Sprintf("%s, %s, %s, %s, %s", cmp.Or(w.now(d.lay.Clock, t), "NULL"),
+		w.bytes("t."+w.quote(d.lay.Key)), w.bytes("t."+w.quote(d.lay.By)), w.micros("t."+w.quote(d.lay.Until)), at)
 }
 
 // read reads rows without any lock, and the time even if there are none.
@@ -171,8 +170,7 @@ func (d *Driver) scan(ctx context.Context, r reader, s *statement, keys []string
 	for rows.Next() {
 		var now, until, at sql.NullInt64
 		var key, by []byte
-		var endless sql.NullBool
-		if err := rows.Scan(&now, &key, &by, &until, &endless, &at); err != nil {
+		if err := rows.Scan(&now, &key, &by, &until, &at); err != nil {
 			return nil, err
 		}
 		if now.Valid {
@@ -183,10 +181,7 @@ func (d *Driver) scan(ctx context.Context, r reader, s *statement, keys []string
 		}
 		l := &line{key: string(key), by: string(by), until: until.Int64, at: at.Int64}
 		if !until.Valid {
-			l.until = never
-			if !endless.Bool {
-				return nil, d.invalid("the row %.80q of the table %s has a time in %s that cannot be read: correct or delete it", l.key, d.lay.Table, d.lay.Until)
-			}
+			l.until = never // NULL, or no time at all: nobody may take it
 		}
 		if keys != nil && !asked[l.key] {
 			out.like = l

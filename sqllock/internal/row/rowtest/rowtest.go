@@ -53,7 +53,7 @@ func Start(t testing.TB, name string, args ...string) Database {
 		d.Dialect, d.Server = sqllock.MySQL, sqltest.StartMariaDB(t, args...)
 	case "SQLite":
 		file := filepath.Join(t.TempDir(), "locks.db")
-		db, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate&_busy_timeout=5000&_journal_mode=WAL&_synchronous=NORMAL")
+		db, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate&_busy_timeout=0&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func Conform(t *testing.T, db Database, open func() driver.Driver, remove func(n
 	h := drivertest.Harness{
 		Open:   func(testing.TB) driver.Driver { return open() },
 		Kinds:  []driver.Kind{driver.Exclusive},
-		MinTTL: 2 * time.Second, // for a busy machine with the race detector
+		MinTTL: 3 * time.Second, // for a busy machine with the race detector
 		Delete: func(_ testing.TB, name string) { remove(name) },
 	}
 	still := h
@@ -108,7 +108,7 @@ func Conform(t *testing.T, db Database, open func() driver.Driver, remove func(n
 	d := open()
 	defer d.Close()
 	var wg sync.WaitGroup
-	seats := make(chan struct{}, 16)
+	seats := make(chan struct{}, 12)
 	var alone []drivertest.Rule
 	for _, r := range drivertest.Rules() {
 		switch name := r.String(); {
