@@ -1,12 +1,13 @@
 // Package sqllock keeps pawl's locks in a SQL database that a team already has: PostgreSQL, MySQL or MariaDB, or SQLite, one
-// file that is shared by the processes of one machine. [New] uses the caller's own *sql.DB; [Open] makes one.
+// file that is shared by the processes of one machine. [New] uses the caller's own *sql.DB, [NewPgx] a pool of pgx; [Open]
+// makes one.
 //
 // # On a server
 //
 //   - Exclusion. Among all clients that use the same tables and the same [Options], a name has one holder at a time, for as
-//     long as its TTL, renewed in time, has not run out. Each step reads one row, and writes it in one statement on condition
-//     that nobody has written it since (optimistic locking). No transaction is open and no connection is pinned while
-//     waiting or holding; isolation levels, poolers and session settings do not matter.
+//     long as its TTL, renewed in time, has not run out. Each step reads one row, or knows it, and writes it in one statement on
+//     condition that nobody has written it since (optimistic locking). No transaction is open and no connection is pinned
+//     while waiting or holding; isolation levels, poolers and session settings do not matter.
 //   - One clock: the server's, as microseconds since 1970. No client's clock and no session's time zone decides anything. A
 //     server clock that is set ahead ends holds early, so that two holders may overlap.
 //   - Tokens rise: across release, expiry, steal, clean-up and a clock set back. They start at the server's clock.

@@ -36,7 +36,7 @@ type Driver struct {
 	waker  waker
 	closed sync.Once
 
-	unprepared atomic.Bool // on PostgreSQL: no statement is kept prepared
+	sessions atomic.Int32 // on PostgreSQL: whose they are
 }
 
 var (

@@ -210,6 +210,9 @@ func TestNewRefuses(t *testing.T) {
 		{"kept table", sqllock.New(good, sqllock.SQLite, &sqllock.Options{Table: "SQLite_x"}), "sqlite_"},
 		{"no tables", sqllock.New(good, sqllock.SQLite, nil), "call CreateSchema once"},
 		{"closed pool", sqllock.New(closed, sqllock.SQLite, nil), "closed"},
+		{"SQLite taken for PostgreSQL", sqllock.New(good, sqllock.PostgreSQL, nil), "New wants sqllock.SQLite"},
+		{"SQLite taken for MySQL", sqllock.New(good, sqllock.MySQL, nil), "New wants sqllock.SQLite"},
+		{"nil pool of pgx", sqllock.NewPgx(nil, nil), "nil *pgxpool.Pool"},
 		{"memory", sqllock.New(pool(t, ":memory:", ""), sqllock.SQLite, nil), "in memory"},
 	} {
 		ctx := within(t, soon)

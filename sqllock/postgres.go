@@ -60,20 +60,55 @@ func (p postgres) exec(ctx context.Context, statement string, args ...any) error
 	return scanAll(rows, err, func(func(...any) error) error { return nil })
 }
 
-// ask runs a statement that may answer rows. pgx keeps statements prepared in the session. If the session turns out not to
-// have them, or to have another's, a pooler hands out other sessions: from then on nothing is prepared any more.
+// ask runs a statement that may answer rows. pgx keeps statements prepared in its sessions, which is of no use where a pooler
+// hands out another session each time: there nothing is prepared.
 func (d *Driver) ask(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
-	if d.unprepared.Load() {
+	if _, is := d.db.Driver().(*stdlib.Driver); !is {
+		return d.db.QueryContext(ctx, text, args...)
+	}
+	if d.sessions.Load() == unknownSessions {
+		if err := d.findPooler(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if d.sessions.Load() == othersSessions {
 		args = append([]any{pgx.QueryExecModeExec}, args...)
 	}
 	rows, err := d.db.QueryContext(ctx, text, args...)
-	if _, is := d.db.Driver().(*stdlib.Driver); is && err != nil && !d.unprepared.Load() {
-		var e *pgconn.PgError
-		if errors.As(err, &e) && (e.Code == noStatement || e.Code == twoStatements) {
-			d.unprepared.Store(true)
-		}
+	if e, is := errors.AsType[*pgconn.PgError](err); is && (e.Code == noStatement || e.Code == twoStatements) {
+		d.sessions.Store(othersSessions)
 	}
 	return rows, err
+}
+
+// What is known of the sessions behind the connections of a pool.
+const (
+	unknownSessions = iota
+	ownSessions     // each connection has one
+	othersSessions  // there is a pooler
+)
+
+// findPooler asks a session whether it is the one that the connection was given when it was made. A pooler makes up its own
+// numbers.
+func (d *Driver) findPooler(ctx context.Context) error {
+	conn, err := d.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return conn.Raw(func(inner any) error {
+		c := inner.(*stdlib.Conn).Conn()
+		var pid uint32
+		if err := c.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+			return err
+		}
+		if pid == c.PgConn().PID() {
+			d.sessions.Store(ownSessions)
+		} else {
+			d.sessions.Store(othersSessions)
+		}
+		return nil
+	})
 }
 
 // SQLSTATEs about prepared statements: there is none of that name, there already is one.

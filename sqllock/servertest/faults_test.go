@@ -186,6 +186,24 @@ func testLockedRow(t *testing.T, s product) {
 	}
 }
 
+// A renewal that a driver sent without reading the row first, since it knew it, and that arrives when the hold has run out,
+// does not revive it.
+func testLateGuess(t *testing.T, s product) {
+	d := s.open(t)
+	a := mustTake(t, d, "late", time.Second)
+	s.Stop()
+	longer := a.Hold
+	longer.TTL = 10 * time.Minute
+	late := make(chan error, 1)
+	go func() { late <- d.Renew(within(t, soon), []driver.Hold{longer})[0] }()
+	time.Sleep(1200 * time.Millisecond)
+	s.Cont()
+	if err := <-late; !errors.Is(err, driver.ErrNotHeld) {
+		t.Errorf("Renew that arrived late: %v", err)
+	}
+	mustRelease(t, s.open(t), mustTake(t, s.open(t), "late", time.Minute))
+}
+
 // A frozen server bounds nothing: ctx does, and Close does not wait for it.
 func testFrozen(t *testing.T, s product) {
 	d, d2 := s.open(t), s.open(t)

@@ -181,7 +181,7 @@ func (s product) handOver(b *testing.B, connections int) {
 // doorbell measures how long after the end of one connection's lock another has it that waits.
 func (s product) doorbell(b *testing.B) func() time.Duration {
 	ctx := context.Background()
-	db := s.DB()
+	db := s.pool(b, "") // which ends with this measurement, and the locks with it
 	var conns [2]*sql.Conn
 	for i := range conns {
 		c, err := db.Conn(ctx)

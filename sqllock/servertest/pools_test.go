@@ -298,7 +298,8 @@ func testRefuses(t *testing.T, s product) {
 	mustSay(t, "no tables", try(t, drive(s.DB(), s.dialect, "missing"), "x"), "call CreateSchema once")
 	mustSay(t, "another table", drive(s.DB(), s.dialect, "other").CreateSchema(within(t, soon)), "column state is missing", "column kind is", "Options.Table")
 	mustSay(t, "a closed pool", try(t, drive(closed, s.dialect, ""), "x"), "closed")
-	mustSay(t, "another dialect", try(t, drive(s.DB(), wrong, ""), "x"), "in "+wrong.String())
+	mustSay(t, "another dialect", try(t, drive(s.DB(), wrong, ""), "x"), "Dialect", "sqllock."+s.dialect.String())
+	mustSay(t, "SQLite's dialect", try(t, drive(s.DB(), sqllock.SQLite, ""), "x"), "not one of SQLite")
 	mustSay(t, "another dialect", drive(s.DB(), wrong, "").CreateSchema(within(t, soon)), "Dialect")
 	if s.dialect == sqllock.MySQL {
 		mustSay(t, "autocommit off", try(t, drive(s.pool(t, "autocommit=0"), s.dialect, ""), "x"), "autocommit off")

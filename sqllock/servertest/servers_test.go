@@ -4,11 +4,15 @@ package servertest
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-lock/pawl/driver"
 	"github.com/pawl-lock/pawl/drivertest"
@@ -71,6 +75,8 @@ func TestFaults(t *testing.T) {
 	on(t, func(t *testing.T, s product) {
 		s.table = "frozen"
 		t.Run("frozen", func(t *testing.T) { testFrozen(t, s) })
+		s.table = "late"
+		t.Run("late", func(t *testing.T) { testLateGuess(t, s) })
 		s.table = "restart"
 		t.Run("restart", func(t *testing.T) { testRestart(t, s) })
 	})
@@ -114,31 +120,68 @@ func (s product) secrets() []string {
 	return []string{password, s.URL, s.DSN}
 }
 
+// TestConformance is the suite on each product, and once more, for the kinds that differ most, on a pool of pgx behind a pooler
+// in transaction mode.
 func TestConformance(t *testing.T) {
 	on(t, func(t *testing.T, s product) {
 		s.open(t)
 		db := s.DB() // one pool for all, since a connection costs more than a case
 		db.SetMaxOpenConns(36)
 		db.SetMaxIdleConns(36)
-		drivertest.Run(t, drivertest.Harness{
-			Open:        func(t testing.TB) driver.Driver { return sqllock.New(db, s.dialect, nil) },
-			Kinds:       everyKind,
-			MinTTL:      2 * time.Second, // for a busy machine with the race detector
-			Together:    16,
-			WriterFirst: true,
-			Delete: func(t testing.TB, name string) {
-				s.exec(t, "DELETE FROM "+s.table+" WHERE name = "+s.blob(name))
-			},
-			Secrets: s.secrets(),
-			Stall: func(t testing.TB) func() {
-				s.Stop()
-				var once atomic.Bool
-				return func() {
-					if once.CompareAndSwap(false, true) {
-						s.Cont()
-					}
+		h := s.harness(func() driver.Driver { return sqllock.New(db, s.dialect, nil) })
+		h.Stall = func(t testing.TB) func() {
+			s.Stop()
+			var once atomic.Bool
+			return func() {
+				if once.CompareAndSwap(false, true) {
+					s.Cont()
 				}
-			},
-		})
+			}
+		}
+		drivertest.Run(t, h)
 	})
+	t.Run("PgBouncer", func(t *testing.T) {
+		t.Parallel()
+		s := postgres(t)
+		s.open(t)
+		config, err := pgxpool.ParseConfig(sqltest.StartPgBouncer(t, s.Server, "default_pool_size = 20").DSN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.MaxConns = 36
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		h := s.harness(func() driver.Driver { return some{sqllock.NewPgx(pool, nil)} })
+		h.Kinds = someKinds
+		drivertest.Run(t, h)
+	})
+}
+
+var someKinds = []driver.Kind{driver.Exclusive, driver.Read, driver.Write, driver.Permits}
+
+// some carries some kinds only, so that the suite takes less time.
+type some struct{ *sqllock.Driver }
+
+func (d some) Enter(ctx context.Context, r driver.Request) (driver.Place, error) {
+	if !slices.Contains(someKinds, r.Kind) {
+		return nil, errors.ErrUnsupported
+	}
+	return d.Driver.Enter(ctx, r)
+}
+
+func (s product) harness(open func() driver.Driver) drivertest.Harness {
+	return drivertest.Harness{
+		Open:        func(testing.TB) driver.Driver { return open() },
+		Kinds:       everyKind,
+		MinTTL:      2 * time.Second, // for a busy machine with the race detector
+		Together:    16,
+		WriterFirst: true,
+		Delete: func(t testing.TB, name string) {
+			s.exec(t, "DELETE FROM "+s.table+" WHERE name = "+s.blob(name))
+		},
+		Secrets: s.secrets(),
+	}
 }

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// StartPgBouncer starts a PgBouncer in front of a PostgreSQL, in transaction mode: every transaction of a client may run in
-// another session of the server. settings are lines of its configuration, such as "default_pool_size = 5". It ends with the
+// StartPgBouncer starts a PgBouncer in front of a PostgreSQL, in transaction mode: every transaction of a client runs in
+// another session of the server than the last one. settings are lines of its configuration, such as "default_pool_size = 5". It ends with the
 // test. The program is Debian's package pgbouncer. As PgBouncer refuses to run as root, root starts it as the user postgres.
 func StartPgBouncer(t testing.TB, behind *Server, settings ...string) *Server {
 	t.Helper()
@@ -45,6 +45,7 @@ unix_socket_dir = %s
 auth_type = scram-sha-256
 auth_file = %s
 pool_mode = transaction
+server_round_robin = 1
 max_client_conn = 1000
 %s
 `, behind.port(), s.port(), s.Dir, filepath.Join(s.Dir, "users"), strings.Join(s.args, "\n"))
