@@ -5,7 +5,7 @@ MODULES   := . cronlock redislock redislock/goredis redislock/peertest sqllock e
 FUZZTIME  ?= 5s
 TESTFLAGS ?= -race -timeout 6m
 
-.PHONY: test check deps tools fmt vet staticcheck tidy fuzz bench interop-shedlock
+.PHONY: test check deps tools fmt vet staticcheck tidy fuzz bench bench-peers bench-counts bench-growth interop-shedlock
 
 test: deps tools
 	GOTESTSUM=bin/gotestsum scripts/test.sh $(TESTFLAGS)
@@ -40,9 +40,21 @@ tidy:
 fuzz:
 	scripts/fuzz.sh $(FUZZTIME)
 
-# One hot key and many held leases on Redis, beside the plain lock, in one run.
+# One hot key and many held leases on Redis, beside other people's locks, in one run of a minute.
 bench: deps
 	cd bench && go run .
+
+# Everything beside everybody, on real servers, in about 12 minutes; writes its part of docs/benchmarks.md.
+bench-peers: deps
+	cd bench && go run . -peers ../docs/benchmarks.md
+
+# The counts that have no noise, on every store; fails if one is above its goal.
+bench-counts: deps
+	cd bench && go run . -counts
+
+# Cost as work grows, and the curves of the two knobs; writes charts and its part of docs/benchmarks.md.
+bench-growth: deps
+	cd bench && go run . -growth ../docs
 
 # sqllock/shedlock beside ShedLock itself, which Maven downloads (Debian's packages maven and default-jdk-headless).
 interop-shedlock: deps

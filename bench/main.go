@@ -2,6 +2,8 @@
 //
 //	go run .                                  one hot key and many held leases on Redis
 //	go run . -case all -backend etcd,zk       what there is, over those stores
+//	go run . -counts                          what has no noise, on every store; fails above a goal
+//	go run . -growth ../docs                  cost as work grows: charts, and its part of the page there
 //	go run . -peers ../docs/benchmarks.md     everything; writes its part of that page. With -quick in two minutes
 package main
 
@@ -26,8 +28,9 @@ type options struct {
 	rounds                   int
 	length                   time.Duration
 	cases, backends, clients string
-	profile, json, peers     string
-	quick                    bool
+	profile, json            string
+	peers, growth            string
+	counts, quick            bool
 }
 
 func main() {
@@ -40,7 +43,9 @@ func main() {
 	flag.StringVar(&o.profile, "profile", "", "write CPU, allocation, block and mutex profiles to this folder")
 	flag.StringVar(&o.json, "json", "", "write the results to this file as JSON")
 	flag.StringVar(&o.peers, "peers", "", "measure everything and write its part of this page; -: print it")
-	flag.BoolVar(&o.quick, "quick", false, "with -peers: one short round, to see that it works")
+	flag.BoolVar(&o.counts, "counts", false, "measure the counts that have no noise, and fail if one is above its goal")
+	flag.StringVar(&o.growth, "growth", "", "measure cost as work grows, and write charts and their part of benchmarks.md to this folder")
+	flag.BoolVar(&o.quick, "quick", false, "with -peers and -growth: one short round, to see that it works")
 	worker := flag.Bool(workerFlag, false, "be a worker process; not for people")
 	flag.Parse()
 	if *worker {
@@ -95,7 +100,12 @@ func (o *options) run(ctx context.Context) error {
 		}
 	}
 	var rs []bench.Result
-	if o.peers != "" {
+	switch {
+	case o.counts:
+		rs, err = counts(ctx, p, o.kinds("all"), say)
+	case o.growth != "":
+		rs, err = growth(ctx, p, o.growth, o.quick, say)
+	case o.peers != "":
 		su := &suite{Plan: p, say: say}
 		set := full
 		if o.quick {
@@ -103,7 +113,7 @@ func (o *options) run(ctx context.Context) error {
 		}
 		err = su.writePeers(ctx, set, o.kinds("all"), strings.TrimPrefix(o.peers, "-"))
 		rs = su.results
-	} else {
+	default:
 		rs, err = o.some(ctx, p, say)
 	}
 	if o.json != "" {

@@ -59,6 +59,8 @@ type Case struct {
 	Reads      float64       // the share of cycles that only read, of an RWMutex; 0: a mutex
 	Permits    int           // a semaphore of so many permits; 0: a mutex
 	Linger     time.Duration // pawl's option Linger
+	Span       int           // pawl's option Span
+	Slice      time.Duration // pawl's option Slice
 	TTL        time.Duration // of leases; 0: 30 s
 	For        time.Duration // instead of the plan's, if it is longer
 }

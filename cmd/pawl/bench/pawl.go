@@ -34,7 +34,7 @@ func Pawl(open func(ctx context.Context, url string) (driver.Driver, error)) Ope
 			n := &counting{Driver: d}
 			d, calls = n, n.n.Load
 		}
-		locks := pawl.New(d).With(pawl.Options{TTL: c.ttl(), Linger: c.Linger})
+		locks := pawl.New(d).With(pawl.Options{TTL: c.ttl(), Linger: c.Linger, Span: c.Span, Slice: c.Slice})
 		return &Session{
 			Lock:  func(ctx context.Context, key string) (Unlocker, error) { return held(locks.Mutex(key).Lock(ctx)) },
 			Read:  func(ctx context.Context, key string) (Unlocker, error) { return held(locks.RWMutex(key).RLock(ctx)) },

@@ -95,7 +95,11 @@ func (p *Plan) reach(ctx context.Context) map[[2]string]error {
 	lost := map[[2]string]error{}
 	for _, t := range p.Targets {
 		p.progress("connect: %s, %s", t.Backend, t.Client)
-		w, err := p.start(ctx, t, Case{Name: "reach", Kind: Cycles, Goroutines: 1, Processes: 1, Own: true}, "bench:reach")
+		c := Case{Name: "reach", Kind: Cycles, Goroutines: 1, Processes: 1, Own: true}
+		if len(p.Cases) > 0 {
+			c.TTL = p.Cases[0].TTL
+		}
+		w, err := p.start(ctx, t, c, "bench:reach")
 		if err == nil {
 			w.end()
 			continue
