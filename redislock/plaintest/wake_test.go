@@ -63,7 +63,7 @@ func (w *waiter) mustHear(why string) {
 	w.t.Helper()
 	select {
 	case <-w.told:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		w.t.Fatalf("the waiter was not told: %s", why)
 	}
 }
@@ -102,7 +102,7 @@ func tracked(t testing.TB, servers ...*redistest.Server) {
 
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("it did not happen: %s", what)
 		}
