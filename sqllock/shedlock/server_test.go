@@ -217,8 +217,12 @@ func TestSQLiteFile(t *testing.T) {
 	if err := lock(t, d, "theirs"); !errors.As(err, &held) || held.Holder.Label != "vm" || held.Remaining <= 0 {
 		t.Errorf("another client's: %v", err)
 	}
-	_, err = shedlock.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "none", "x.db"), nil)
-	says(t, "no folder", err, "cannot be opened")
+	none := filepath.Join(t.TempDir(), "none.db")
+	_, err = shedlock.Open(t.Context(), "sqlite://"+none, nil)
+	says(t, "no file", err, "cannot be opened")
+	if _, err := os.Stat(none); err == nil {
+		t.Error("Open has made the file")
+	}
 	file := filepath.Join(t.TempDir(), "x.db")
 	if err := os.WriteFile(file, []byte("something else, and long enough to be looked at as a database file at all ......................................"), 0o600); err != nil {
 		t.Fatal(err)

@@ -70,7 +70,11 @@ func openMySQL(location string) (*sql.DB, string, error) {
 	if err != nil {
 		return nil, "", bad(err)
 	}
-	database, q := strings.TrimPrefix(u.Path, "/"), u.Query()
+	q, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, "", bad(nil)
+	}
+	database := strings.TrimPrefix(u.Path, "/")
 	if database == "" || strings.Contains(database, "/") {
 		return nil, "", bad(errors.New("it names no database"))
 	}
@@ -113,8 +117,8 @@ func openFile(location string) (*sql.DB, string, error) {
 	if file, err = filepath.Abs(filepath.FromSlash(file)); err != nil {
 		return nil, "", bad(err)
 	}
-	u := url.URL{Path: filepath.ToSlash(file)}
-	connector, err := sqlite.NewConnector("file://" + u.EscapedPath() + "?_txlock=immediate&_busy_timeout=0&_error_rc=1")
+	u := url.URL{Path: filepath.ToSlash(file)} // mode=rw: a file that is not there has no table either, and is not made
+	connector, err := sqlite.NewConnector("file://" + u.EscapedPath() + "?mode=rw&_txlock=immediate&_busy_timeout=0&_error_rc=1")
 	if err != nil {
 		return nil, "", fmt.Errorf("open %s: %w", file, err)
 	}

@@ -194,7 +194,9 @@ func LockedRows(t *testing.T, db Database, d driver.Driver, table, column string
 			t.Fatal(err)
 		}
 	}
-	for i, err := range d.Renew(t.Context(), hs) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for i, err := range d.Renew(ctx, hs) {
 		if locked := err != nil && !errors.Is(err, driver.ErrNotHeld); locked != (i == 2) || i != 2 && err != nil {
 			t.Errorf("row %d: renewed with %v", i, err)
 		}
