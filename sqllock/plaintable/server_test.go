@@ -100,12 +100,18 @@ func (s stranger) unlock(key string) bool {
 	return s.exec("DELETE FROM %s WHERE lock_key = '%s' AND lock_value = '%s'", s.table, key, s.value)
 }
 
-// zoned is a pool whose sessions are in a zone of their own, as the other program's are then too.
-func zoned(t *testing.T, db rowtest.Database) *sql.DB {
+// zoned is a pool whose sessions are in a zone of their own.
+func zoned(t *testing.T, db rowtest.Database, serializable bool) *sql.DB {
 	t.Helper()
 	dsn := db.Server.DSN + "&timezone=Asia%2FTokyo"
 	if db.Dialect == sqllock.MySQL {
 		dsn = db.Server.DSN + "?time_zone=%27%2B09:00%27"
+	}
+	switch {
+	case serializable && db.Dialect == sqllock.MySQL:
+		dsn += "&tx_isolation=%27SERIALIZABLE%27"
+	case serializable:
+		dsn += "&default_transaction_isolation=serializable&default_query_exec_mode=simple_protocol" // as behind a pooler
 	}
 	pool, err := sql.Open(db.Server.Driver, dsn)
 	if err != nil {
@@ -118,8 +124,7 @@ func zoned(t *testing.T, db rowtest.Database) *sql.DB {
 func testStrangers(t *testing.T, db rowtest.Database, utc bool) {
 	opts := &plaintable.Options{Table: fmt.Sprintf("strangers_%v", utc), UTC: utc}
 	create(t, db, opts)
-	theirs := zoned(t, db)
-	pool := theirs
+	theirs, pool := zoned(t, db, false), zoned(t, db, true)
 	if utc {
 		pool = db.DB // the zone does not matter
 	}

@@ -56,7 +56,7 @@ type peer struct {
 
 func startPeer(t *testing.T, db rowtest.Database, clock, zone string) *peer {
 	t.Helper()
-	location, user, password := "jdbc:"+db.URL, "", ""
+	var location, user, password string
 	if u, _ := url.Parse(db.URL); db.Server != nil {
 		user = u.User.Username()
 		password, _ = u.User.Password()
