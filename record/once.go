@@ -19,7 +19,8 @@ import (
 // encoding/json). The key is 1 to 1024 bytes of any kind, compared byte by byte.
 //
 // Callers of one key come one after another under the Mutex of that name of locks: OnceInTx waits for it as Mutex.Lock does.
-// With nil for locks they do not wait for each other, and all but one of those that run at once have worked in vain.
+// With nil for locks they do not wait for each other, and all but one of those that run at once have worked in vain. An error of
+// the locks' store is answered as it is; nil is a way to go on without that store.
 //
 // fn must do its work through tx, must not end tx, must return the errors of the database, and may run more than once: OnceInTx
 // begins again, up to ten times, when the database reports a deadlock or a serialization failure, when another run was recorded

@@ -99,6 +99,7 @@ var programs = []struct {
 	{"Election", election, nil},
 	{"Once", once, noOnce},
 	{"Cron", cron, noSchedule},
+	{"Wrapped", wrapped, nil},
 	{"Guards", guards, nil},
 }
 

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/pawl-lock/pawl v0.0.0
+	github.com/pawl-lock/pawl/cronlock v0.0.0
 	github.com/pawl-lock/pawl/etcdlock v0.0.0
 	github.com/pawl-lock/pawl/redislock v0.0.0
 	github.com/pawl-lock/pawl/sqllock v0.0.0
@@ -29,6 +30,7 @@ require (
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/v3 v3.7.3 // indirect
@@ -50,6 +52,7 @@ require (
 
 replace (
 	github.com/pawl-lock/pawl => ..
+	github.com/pawl-lock/pawl/cronlock => ../cronlock
 	github.com/pawl-lock/pawl/etcdlock => ../etcdlock
 	github.com/pawl-lock/pawl/redislock => ../redislock
 	github.com/pawl-lock/pawl/sqllock => ../sqllock

@@ -52,6 +52,7 @@ var roles = map[string]func(*worker) error{
 	"election": electionProcess,
 	"once":     onceProcess,
 	"cron":     cronProcess,
+	"wrapped":  wrappedProcess,
 	"guards":   guardsProcess,
 }
 
