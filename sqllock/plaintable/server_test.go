@@ -133,7 +133,8 @@ func testStrangers(t *testing.T, db rowtest.Database, utc bool) {
 	locks := pawl.New(d)
 	defer locks.Close()
 	s := newStranger(db, theirs, opts.Table, utc)
-	ctx := t.Context()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 
 	lease, err := locks.Mutex("job").TryLock(ctx)
 	if err != nil {

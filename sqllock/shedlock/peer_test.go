@@ -107,7 +107,8 @@ func testPeers(t *testing.T, db rowtest.Database) {
 }
 
 func testPeer(t *testing.T, db rowtest.Database, p *peer, d *shedlock.Driver, prefix string) {
-	ctx := t.Context()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 	locks := pawl.New(d)
 	defer locks.Close()
 
