@@ -46,11 +46,15 @@ func passes(k, ahead driver.Kind) bool {
 	return barges(k) && barges(ahead)
 }
 
+// enough is by how many a place is overtaken until, once told to come, it is waited for: a client with many waiters of its own is always
+// the quicker one.
+const enough = 4
+
 // mayEnter reports whether p fits in beside the holds and beside those ahead whom it may not pass.
-func (r *record) mayEnter(p *place) bool {
+func (r *record) mayEnter(p *place, now driver.Instant) bool {
 	m := r.room
 	for _, q := range r.ahead(p) {
-		if !passes(p.r.Kind, q.r.Kind) {
+		if !passes(p.r.Kind, q.r.Kind) || q.passed >= enough && q.told != 0 && now < q.told.Add(patience) {
 			m.take(q.r.Kind, q.r.Permits)
 		}
 	}

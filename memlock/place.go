@@ -21,6 +21,7 @@ type place struct {
 	until  driver.Instant // when it is taken for dead, unless it tries again
 	told   driver.Instant // when it was told to come; 0: not since it tried last
 	left   bool
+	passed int // by how many it was overtaken
 }
 
 // Enter makes a place. It reaches no store: it fails for a bad request or a closed driver only.
@@ -86,7 +87,7 @@ func (d *Driver) TryAll(ctx context.Context, ps []driver.Place) (gs []driver.Gra
 				err = fmt.Errorf("memlock: the place is another driver's (%T): %w", x, errors.ErrUnsupported)
 				return
 			}
-			if r := d.s.find(p.r.Name, now, n); r != nil && r.family == driver.Exclusive && !p.left && !r.mayEnter(p) {
+			if r := d.s.find(p.r.Name, now, n); r != nil && r.family == driver.Exclusive && !p.left && !r.mayEnter(p, now) {
 				held := r.refusal(p, now)
 				held.By.Name = p.r.Name
 				err = held
@@ -135,8 +136,11 @@ func (p *place) ask(span int, n *news) (driver.Grant, error) {
 		r.leaveLine(p)
 		return driver.Grant{}, &driver.DoneError{Value: bytes.Clone(r.done.value), Remaining: r.done.until.Sub(now)}
 	}
-	if !r.mayEnter(p) {
+	if !r.mayEnter(p, now) {
 		return driver.Grant{}, p.refused(r, now, n)
+	}
+	for _, q := range r.ahead(p) {
+		q.passed++
 	}
 	r.leaveLine(p)
 	h := &hold{d: p.d, ears: p.ears, span: span, until: now.Add(p.r.TTL)}
