@@ -69,7 +69,7 @@ var (
 // New makes a driver over a client, which stays the caller's: Close leaves it as it is. New does no I/O; a bad option is
 // reported by the first call. The driver uses the client's connection and login, with one watch stream and one keepalive
 // stream of its own. It does not see a KV, Lease or Watcher that the caller has put into the client, such as those of
-// package namespace: use Options.Prefix.
+// package namespace: use Options.Prefix. To gRPC interceptors of the client, a transaction is a slice of bytes.
 func New(client *clientv3.Client, opts *Options) *Driver {
 	d := &Driver{client: client, wake: make(chan struct{}, 1), sessions: map[int64]*session{}, opening: map[int64]*opening{},
 		all: map[*session]struct{}{}, places: map[string]*place{}, kept: map[*keep]struct{}{}}
