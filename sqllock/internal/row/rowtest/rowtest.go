@@ -28,6 +28,8 @@ type Database struct {
 	URL     string
 	DB      *sql.DB         // one pool for all drivers of a test, since a connection costs more than a case
 	Server  *sqltest.Server // nil: SQLite
+
+	own *sql.DB // for the tests' own statements
 }
 
 // Each runs a test on a database of each kind, at the same time.
@@ -53,25 +55,29 @@ func Start(t testing.TB, name string, args ...string) Database {
 		d.Dialect, d.Server = sqllock.MySQL, sqltest.StartMariaDB(t, args...)
 	case "SQLite":
 		file := filepath.Join(t.TempDir(), "locks.db")
-		db, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate&_busy_timeout=0&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)")
-		if err != nil {
-			t.Fatal(err)
+		pool := func(wait string) *sql.DB {
+			db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_busy_timeout="+wait)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { db.Close() })
+			return db
 		}
-		db.SetMaxOpenConns(8)
-		t.Cleanup(func() { db.Close() })
-		d.Dialect, d.URL, d.DB = sqllock.SQLite, "sqlite://"+file, db
+		d.Dialect, d.URL, d.DB, d.own = sqllock.SQLite, "sqlite://"+file, pool("0"), pool("20000")
+		d.DB.SetMaxOpenConns(8)
 		return d
 	}
 	d.URL, d.DB = d.Server.URL, d.Server.DB()
 	d.DB.SetMaxOpenConns(40)
 	d.DB.SetMaxIdleConns(40)
+	d.own = d.DB
 	return d
 }
 
 // Exec runs a statement as the tests' own.
 func (d Database) Exec(t testing.TB, statement string, args ...any) {
 	t.Helper()
-	if _, err := d.DB.ExecContext(context.Background(), statement, args...); err != nil {
+	if _, err := d.own.ExecContext(context.Background(), statement, args...); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
 }
@@ -79,7 +85,7 @@ func (d Database) Exec(t testing.TB, statement string, args ...any) {
 // Count is one number that a query answers.
 func (d Database) Count(t testing.TB, query string, args ...any) (n int) {
 	t.Helper()
-	if err := d.DB.QueryRowContext(context.Background(), query, args...).Scan(&n); err != nil {
+	if err := d.own.QueryRowContext(context.Background(), query, args...).Scan(&n); err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}
 	return n
