@@ -39,7 +39,7 @@ func testClock(t *testing.T, s product) {
 	if err := s.DB().QueryRow(read).Scan(&now); err != nil {
 		t.Fatal(err)
 	}
-	if off := time.UnixMicro(now).Sub(time.Now()) - ahead; off.Abs() > time.Hour {
+	if off := time.Until(time.UnixMicro(now)) - ahead; off.Abs() > time.Hour {
 		t.Fatalf("the server's clock is not where it should be, by %v", off)
 	}
 	d, sent := s.tapped(t)
@@ -51,7 +51,7 @@ func testClock(t *testing.T, s product) {
 	if err != nil || len(r.Holds) != 1 || r.Holds[0].Remaining < 30*time.Second || r.Holds[0].Remaining > time.Minute+time.Second {
 		t.Errorf("Inspect shows %+v, %v", r, err)
 	}
-	if off := time.UnixMicro(held.Token).Sub(time.Now()) - ahead; off.Abs() > time.Hour {
+	if off := time.Until(time.UnixMicro(held.Token)) - ahead; off.Abs() > time.Hour {
 		t.Errorf("the token %d is not of the server's clock", held.Token)
 	}
 	all := sent.take()
@@ -69,7 +69,7 @@ func testClock(t *testing.T, s product) {
 				continue
 			}
 			for unit, per := range map[string]int64{"s": 1e9, "ms": 1e6, "µs": 1e3, "ns": 1} {
-				if d := time.Unix(0, 0).Add(time.Duration(n) * time.Duration(per)).Sub(time.Now()); n > 1e9 && n < 1<<62/per && d.Abs() < 24*time.Hour {
+				if d := time.Until(time.Unix(0, 0).Add(time.Duration(n) * time.Duration(per))); n > 1e9 && n < 1<<62/per && d.Abs() < 24*time.Hour {
 					t.Errorf("%d is the client's clock, in %s, in the statement %s", n, unit, text)
 				}
 			}
