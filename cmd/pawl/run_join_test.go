@@ -164,11 +164,11 @@ func leaving(script string) string { return strings.Replace(leaver, "%s", script
 func TestLastChild(t *testing.T) {
 	stores(t, func(t *testing.T, s *shop) {
 		s.inTemp()
-		p, pgid := s.hold(leaving(holds), "--ttl", "4s")
+		p, pgid := s.hold(leaving(holds), "--ttl", "6s")
 		eventually(t, "pawl says what it waits for", func() bool {
 			return strings.Contains(p.err.String(), "has ended, but not a pawl run inside it that joined the lock")
 		})
-		time.Sleep(5 * time.Second) // past the ttl
+		time.Sleep(7 * time.Second) // past the ttl
 		s.start("run", "-n", "x", "--", "true").wantCode(1)
 		if group(pgid) == 0 {
 			t.Error("the one that joined was ended")
@@ -185,7 +185,7 @@ func TestLastChildIsTold(t *testing.T) {
 	t.Parallel()
 	s := onSQLite(t)
 	s.inTemp()
-	p, pgid := s.hold(leaving(stubborn2), "--ttl", "5s")
+	p, pgid := s.hold(leaving(stubborn2), "--ttl", "8s")
 	eventually(t, "pawl waits", func() bool { return strings.Contains(p.err.String(), "joined the lock") })
 	p.Process.Signal(syscall.SIGTERM)
 	p.wantCode(0)
@@ -202,7 +202,7 @@ const stubborn2 = `trap "" TERM HUP INT; sleep 1000 & echo $$ >held.tmp; mv held
 // killed.
 func TestJoinedIsLost(t *testing.T) {
 	t.Parallel()
-	const ttl = 5 * time.Second
+	const ttl = 8 * time.Second
 	for _, what := range []string{"frozen store", "stopped", "killed", "killed in its group"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
