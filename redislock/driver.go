@@ -140,7 +140,7 @@ func (d *Driver) Close() error {
 			d.stop()
 		}
 		d.watchers.Wait()
-		d.poller.wg.Wait()
+		d.poller.close()
 		d.ear.close()
 		d.lanes.close()
 		if d.own {
@@ -212,6 +212,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold, end driver.End) err
 	if err := d.check(h); err != nil {
 		return err
 	}
+	d.ear.release(h.ID)
 	e := ending{hold: h, keep: end.Keep, result: string(end.Value)}
 	e.last = end.Last
 	if e.last == 0 {

@@ -29,6 +29,8 @@ type ear struct {
 	conn    wire.Subscription
 	subs    map[string]*sub
 	places  map[string]*place // those that wait, by their name in line
+	holders map[string]*place // those that hold, and may keep it for others of their process, by ID
+	prune   int               // how many holders there may be before those whose hold ran out are removed
 	bar     chan struct{}     // closed while the server does not let us subscribe
 }
 
@@ -72,7 +74,7 @@ const (
 
 func newEar(client wire.Client, m *modes) *ear {
 	e := &ear{redis: client, modes: m, kick: make(chan struct{}, 1), done: make(chan struct{}), subs: map[string]*sub{},
-		places: map[string]*place{}, bar: make(chan struct{})}
+		places: map[string]*place{}, holders: map[string]*place{}, bar: make(chan struct{})}
 	e.life, e.end = context.WithCancel(context.Background())
 	return e
 }
@@ -332,10 +334,59 @@ func (e *ear) confirm(channel string) {
 	}
 }
 
+// hold lets p be told that others want what it is about to hold. It does not wait until that works.
+func (e *ear) hold(p *place) {
+	if !e.modes.messages() {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.holders) >= max(e.prune, 64) {
+		for id, p := range e.holders {
+			if p.runOut() {
+				delete(e.holders, id)
+			}
+		}
+		e.prune = 2 * len(e.holders)
+	}
+	e.holders[p.r.ID] = p
+	e.use(wakePrefix+client(p.r.ID), p)
+}
+
+// release ends hold, and what was told by it.
+func (e *ear) release(id string) {
+	e.mu.Lock()
+	p := e.holders[id]
+	delete(e.holders, id)
+	e.mu.Unlock()
+	if p != nil {
+		p.holds(0)
+	}
+}
+
+// renewed says that the hold of that ID goes on for ttl.
+func (e *ear) renewed(id string, ttl time.Duration) {
+	e.mu.Lock()
+	p := e.holders[id]
+	e.mu.Unlock()
+	if p != nil {
+		p.holds(ttl)
+	}
+}
+
 // message runs in the goroutine that reads the connection.
 func (e *ear) message(channel, payload string) {
 	if strings.HasPrefix(channel, wakePrefix) {
 		member, later, delayed := strings.Cut(payload, " ")
+		if id, wanted := strings.CutPrefix(payload, "!"); wanted {
+			e.mu.Lock()
+			p := e.holders[id]
+			e.mu.Unlock()
+			if p != nil {
+				p.wanted()
+			}
+			return
+		}
 		e.mu.Lock()
 		p := e.places[member]
 		e.mu.Unlock()
@@ -398,6 +449,7 @@ func (e *ear) close() {
 	e.end()
 	conn := e.conn
 	clear(e.places)
+	clear(e.holders)
 	e.mu.Unlock()
 	if conn != nil {
 		conn.Close()

@@ -27,8 +27,9 @@ type place struct {
 	open     bool     // a request may be under way, or have won something
 	over     bool     // left
 
-	mu    sync.Mutex // held while Notify runs, so that it does not run after Leave has returned
+	mu    sync.Mutex // held while Notify runs, so that it does not run after Leave or Release has returned
 	ended bool
+	until time.Time // until when it holds at least, if it is in ear.holders
 }
 
 const (
@@ -67,7 +68,15 @@ func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 	case span < 1:
 		return driver.Grant{}, invalid("a grant has at least one token, not %d", span)
 	}
+	keeps := span > 1 && p.r.Kind == driver.Exclusive
+	if keeps {
+		p.holds(p.r.TTL)
+		p.d.ear.hold(p)
+	}
 	g, err := p.try(ctx, span)
+	if keeps && err != nil {
+		p.d.ear.release(p.r.ID)
+	}
 	switch {
 	case err == nil:
 		p.end()
@@ -404,6 +413,31 @@ func (p *place) heard() {
 	if !p.ended {
 		p.r.Notify(driver.Changed)
 	}
+}
+
+// wanted reports that others wait for what p holds.
+func (p *place) wanted() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Now().Before(p.until) {
+		p.r.Notify(driver.Wanted)
+	}
+}
+
+// holds says that p holds for so long from now at least, or with 0 no longer.
+func (p *place) holds(ttl time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.until = time.Time{}
+	if ttl > 0 {
+		p.until = time.Now().Add(ttl)
+	}
+}
+
+func (p *place) runOut() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Now().After(p.until)
 }
 
 // after is heard, a little later.

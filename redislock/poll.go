@@ -19,6 +19,7 @@ type poller struct {
 
 	mu      sync.Mutex
 	running bool
+	closed  bool
 	kick    chan struct{} // capacity 1: there is a new name
 	places  map[*place]*polled
 }
@@ -51,10 +52,8 @@ func (x *poller) add(p *place) {
 		}
 		return
 	}
-	select {
-	case <-x.d.life.Done():
+	if x.closed {
 		return
-	default:
 	}
 	x.places[p] = &polled{}
 	if !x.running {
@@ -72,6 +71,14 @@ func (x *poller) forget(p *place) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.places, p)
+}
+
+// close ends the goroutine. d.life has ended.
+func (x *poller) close() {
+	x.mu.Lock()
+	x.closed = true
+	x.mu.Unlock()
+	x.wg.Wait()
 }
 
 func (x *poller) run() {

@@ -123,6 +123,8 @@ func (d *Driver) renew(ctx context.Context, hs []driver.Hold, errs []error) {
 			errs[i] = err
 		case answer[n] != '1':
 			errs[i] = driver.ErrNotHeld
+		default:
+			d.ear.renewed(hs[i].ID, hs[i].TTL)
 		}
 	}
 }

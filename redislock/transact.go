@@ -25,33 +25,58 @@ type transaction struct {
 	until time.Time
 }
 
+// brokenError is the error of a connection that failed before anything was done.
+type brokenError struct{ error }
+
+func (e brokenError) Is(target error) bool { return target == driver.ErrNotDone }
+func (e brokenError) Unwrap() error        { return e.error }
+
 // errChanged says that EXEC did nothing, since a key was changed.
 var errChanged = errors.New("redis: other clients were quicker each time")
 
-// transact takes a connection and runs step until it answers something else than errChanged.
-func (l *lanes) transact(ctx context.Context, limit time.Duration, key string, step func(t *transaction) error) error {
+// transact takes a connection and runs step until it answers something else than errChanged. When ctx ends, step goes on
+// alone.
+func transact[T any](ctx context.Context, l *lanes, limit time.Duration, key string, step func(t *transaction) (T, error)) (T, error) {
+	var none T
 	if ctx.Err() != nil {
-		return notSent(context.Cause(ctx))
+		return none, notSent(context.Cause(ctx))
 	}
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
-		return errClosed
+		return none, errClosed
 	}
 	l.wg.Add(1)
 	l.mu.Unlock()
-	done := make(chan error, 1)
+	type outcome struct {
+		x   T
+		err error
+	}
+	done := make(chan outcome, 1)
 	until := time.Now().Add(min(limit, maxLimit))
 	go func() {
 		defer l.wg.Done()
 		conn, err := l.redis.Session(key)
 		if err != nil {
-			done <- notSent(err)
+			done <- outcome{err: notSent(err)}
 			return
 		}
 		stop := context.AfterFunc(l.life, conn.Close)
+		var x T
+		var broken brokenError
+		again := true
 		for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-			err = step(&transaction{conn, until})
+			x, err = step(&transaction{conn, until})
+			if again && errors.As(err, &broken) && stop() { // it lay idle in the pool, perhaps for long: take another one
+				again = false
+				conn.Close()
+				if conn, err = l.redis.Session(key); err != nil {
+					done <- outcome{err: notSent(err)}
+					return
+				}
+				stop = context.AfterFunc(l.life, conn.Close)
+				continue
+			}
 			if err != errChanged {
 				break
 			}
@@ -61,21 +86,21 @@ func (l *lanes) transact(ctx context.Context, limit time.Duration, key string, s
 			}
 			time.Sleep(pause/2 + rand.N(pause))
 		}
-		if stop() && (err == nil || isNotDone(err)) {
+		if stop() && (err == nil || isNotDone(err) && !errors.As(err, &broken)) {
 			conn.Back()
 		} else {
 			conn.Close()
 		}
-		done <- err
+		done <- outcome{x, err}
 	}()
 	select {
-	case err := <-done:
-		if err != nil && !isNotDone(err) && l.isClosed() {
-			err = errCut
+	case o := <-done:
+		if o.err != nil && !isNotDone(o.err) && l.isClosed() {
+			o.err = errCut
 		}
-		return err
+		return o.x, o.err
 	case <-ctx.Done():
-		return fmt.Errorf("redis: %w", context.Cause(ctx))
+		return none, fmt.Errorf("redis: %w", context.Cause(ctx))
 	}
 }
 
@@ -91,9 +116,11 @@ func (t *transaction) read(keys []string, cmds ...wire.Command) ([]wire.Reply, e
 			err = answered(err)
 		}
 		if err != nil && !errors.Is(err, errWrongType) {
-			t.forget()
+			if isNotDone(err) {
+				t.forget()
+			}
 			if !isNotDone(err) {
-				err = fmt.Errorf("%w: %w", err, driver.ErrNotDone)
+				err = brokenError{err}
 			}
 			return nil, err
 		}
@@ -226,10 +253,11 @@ func (p *place) attemptByTransaction(ctx context.Context, span int) (driver.Gran
 	before := p.open
 	p.open = true
 	sent := driver.Now()
-	var grant driver.Grant
-	var taken *held
-	err := p.d.lanes.transact(ctx, p.r.TTL, k.main, func(t *transaction) error {
-		grant, taken = driver.Grant{}, nil
+	type got struct {
+		grant driver.Grant
+		taken *held
+	}
+	x, err := transact(ctx, p.d.lanes, p.r.TTL, k.main, func(t *transaction) (got, error) {
 		keys := append([]string{k.main, k.due(), k.lock(), k.token()}, counter...)
 		reads := []wire.Command{{Name: "TIME"}, cmd("TYPE", k.main), cmd("HGETALL", k.main), cmd("GET", k.main), cmd("PTTL", k.main),
 			cmd("ZSCORE", k.due(), "!"+p.r.ID), cmd("HGET", k.lock(), "kind"), cmd("GET", k.token())}
@@ -238,11 +266,11 @@ func (p *place) attemptByTransaction(ctx context.Context, span int) (driver.Gran
 		}
 		r, err := t.read(keys, reads...)
 		if err != nil {
-			return err
+			return got{}, err
 		}
-		end := func(err error) error {
+		end := func(err error) (got, error) {
 			t.forget()
-			return err
+			return got{}, err
 		}
 		now, err := clock(r[0])
 		if err != nil {
@@ -266,15 +294,14 @@ func (p *place) attemptByTransaction(ctx context.Context, span int) (driver.Gran
 		case hash[p.r.ID] != "":
 			if left < p.r.TTL.Milliseconds() {
 				if _, err := t.write(nil, cmd("PEXPIRE", k.main, millis(p.r.TTL))); err != nil {
-					return err
+					return got{}, err
 				}
 			} else {
 				t.forget()
 			}
-			grant = driver.Grant{Sent: sent, TTL: p.r.TTL, Token: recorded(record), Span: 1}
-			return nil
+			return got{grant: driver.Grant{Sent: sent, TTL: p.r.TTL, Token: recorded(record), Span: 1}}, nil
 		default:
-			taken = &held{ahead: -1, remaining: time.Duration(max(left, 0)) * time.Millisecond}
+			taken := &held{ahead: -1, remaining: time.Duration(max(left, 0)) * time.Millisecond}
 			if left == -1 {
 				taken.remaining = -1
 			}
@@ -284,7 +311,8 @@ func (p *place) attemptByTransaction(ctx context.Context, span int) (driver.Gran
 				}
 			}
 			taken.holders = len(taken.owners)
-			return end(nil)
+			t.forget()
+			return got{taken: taken}, nil
 		}
 		first := max(now, lastToken(record)+1)
 		last := first + int64(span) - 1
@@ -298,42 +326,40 @@ func (p *place) attemptByTransaction(ctx context.Context, span int) (driver.Gran
 			return end(fmt.Errorf("redis: the tokens of this name are used up: %w", driver.ErrNotDone))
 		}
 		if _, err := t.write(nil, append(writes, k.record(last, first, now))...); err != nil {
-			return err
+			return got{}, err
 		}
-		grant = driver.Grant{Sent: sent, TTL: p.r.TTL, Token: first, Span: span}
-		return nil
+		return got{grant: driver.Grant{Sent: sent, TTL: p.r.TTL, Token: first, Span: span}}, nil
 	})
 	switch {
-	case err == nil && taken == nil:
-		return grant, nil, nil
+	case err == nil && x.taken == nil:
+		return x.grant, nil, nil
 	case err == nil || isNotDone(err) || errors.Is(err, driver.ErrMismatch):
 		p.open = before
 	}
-	return driver.Grant{}, taken, err
+	return driver.Grant{}, x.taken, err
 }
 
 // finishByTransaction is finish without scripts.
-func (d *Driver) finishByTransaction(ctx context.Context, e ending) (there bool, err error) {
+func (d *Driver) finishByTransaction(ctx context.Context, e ending) (bool, error) {
 	h, k := e.hold, d.keys(e.hold.Name)
 	if h.Kind.Family() != driver.Exclusive {
 		return false, errNoScripts(d.modes.get().NoScripts)
 	}
-	err = d.lanes.transact(ctx, max(h.TTL, minLimit), k.main, func(t *transaction) error {
-		there = false
+	return transact(ctx, d.lanes, max(h.TTL, minLimit), k.main, func(t *transaction) (bool, error) {
 		r, err := t.read([]string{k.main, k.due(), k.line(), k.queue(), k.token()}, wire.Command{Name: "TIME"}, cmd("HEXISTS", k.main, h.ID),
 			cmd("GET", k.token()), cmd("PTTL", k.due()), cmd("ZRANGE", k.line(), "0", "0"), cmd("LINDEX", k.queue(), "0"))
 		if err != nil {
-			return err
+			return false, err
 		}
 		now, err := clock(r[0])
 		if err != nil {
 			t.forget()
-			return err
+			return false, err
 		}
 		n, _ := r[1].AsInt64()
 		record, _ := r[2].ToString()
 		first, last := recorded(record), lastToken(record)
-		there = n == 1 && (h.Token == 0 || first == 0 || first == h.Token)
+		there := n == 1 && (h.Token == 0 || first == 0 || first == h.Token)
 		var writes []wire.Command
 		if e.refuse > 0 {
 			writes = append(writes, cmd("ZADD", k.due(), strconv.FormatInt(now/1000+e.refuse.Milliseconds(), 10), "!"+h.ID))
@@ -356,12 +382,11 @@ func (d *Driver) finishByTransaction(ctx context.Context, e ending) (there bool,
 		}
 		if len(writes) == 0 {
 			t.forget()
-			return nil
+			return false, nil
 		}
 		_, err = t.write(tell, writes...)
-		return err
+		return there && err == nil, err
 	})
-	return there && err == nil, err
 }
 
 // news are the messages of a release: to whoever listens, and to the first in both lines.
@@ -393,34 +418,35 @@ func (d *Driver) renewByTransaction(ctx context.Context, h driver.Hold) error {
 	if h.Kind.Family() != driver.Exclusive || d.opts.Replicas > 0 {
 		return errNoScripts(d.modes.get().NoScripts)
 	}
-	return d.lanes.transact(ctx, max(h.TTL, minLimit), k.main, func(t *transaction) error {
+	_, err := transact(ctx, d.lanes, max(h.TTL, minLimit), k.main, func(t *transaction) (bool, error) {
 		r, err := t.read([]string{k.main}, cmd("HEXISTS", k.main, h.ID), cmd("PTTL", k.main))
 		if err != nil {
-			return err
+			return false, err
 		}
 		n, _ := r[0].AsInt64()
 		left, _ := r[1].AsInt64()
 		switch {
 		case n != 1:
 			t.forget()
-			return driver.ErrNotHeld
+			return false, driver.ErrNotHeld
 		case left == -1 || left >= h.TTL.Milliseconds():
 			t.forget()
-			return nil
+			return true, nil
 		}
 		_, err = t.write(nil, cmd("PEXPIRE", k.main, millis(h.TTL)))
-		return err
+		return err == nil, err
 	})
+	return err
 }
 
 // inspectByTransaction is Inspect without scripts: of mutexes.
 func (d *Driver) inspectByTransaction(ctx context.Context, name string) (driver.Record, error) {
-	out, k := driver.Record{Name: name}, d.keys(name)
-	err := d.lanes.transact(ctx, inspectLimit, k.main, func(t *transaction) error {
-		out = driver.Record{Name: name}
+	k := d.keys(name)
+	out, err := transact(ctx, d.lanes, inspectLimit, k.main, func(t *transaction) (driver.Record, error) {
+		out := driver.Record{Name: name}
 		r, err := t.read([]string{k.main}, cmd("HGETALL", k.main), cmd("PTTL", k.main), cmd("GET", k.token()))
 		if err != nil {
-			return err
+			return out, err
 		}
 		hash := fields(r[0])
 		left, _ := r[1].AsInt64()
@@ -428,7 +454,7 @@ func (d *Driver) inspectByTransaction(ctx context.Context, name string) (driver.
 		out.Waiters = -1 // those without scripts are in no line
 		if _, rw := hash["mode"]; rw {
 			t.forget()
-			return errNoScripts(d.modes.get().NoScripts)
+			return out, errNoScripts(d.modes.get().NoScripts)
 		}
 		for owner := range hash {
 			if !strings.Contains(owner, ":") {
@@ -444,7 +470,7 @@ func (d *Driver) inspectByTransaction(ctx context.Context, name string) (driver.
 			out.Holds = append(out.Holds, h)
 		}
 		t.forget()
-		return nil
+		return out, nil
 	})
 	if err != nil {
 		return out, err

@@ -37,11 +37,20 @@ local function call(m)
   return true
 end
 
+-- join answers 1 if me was not in line before.
 local function join(me, beat)
-  redis.call('ZADD', line, 'NX', time[1] * 1000000 + time[2], me)
+  local new = redis.call('ZADD', line, 'NX', time[1] * 1000000 + time[2], me)
   redis.call('ZADD', due, ms + beat, me)
   redis.call('PEXPIRE', line, 2 * beat)
   if redis.call('PTTL', due) < 2 * beat then redis.call('PEXPIRE', due, 2 * beat) end
+  return new
+end
+
+-- want tells the process of a holder that others wait, if it took more than one token: then it may keep the hold for others of
+-- its own.
+local function want(owner)
+  local last, _, first = recorded()
+  if last and last ~= first then publish('pawl_wake:' .. process(owner), '!' .. owner) end
 end
 
 local function ahead(me) return redis.call('ZRANK', line, me) or redis.call('ZCARD', line) end

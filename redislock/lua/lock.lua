@@ -41,8 +41,12 @@ end
 local till = free and first()
 if free and not till then
   drop(id)
-  return take()
+  local first = take()
+  if kind == '' and span > 1 and redis.call('EXISTS', line) == 1 then want(id) end
+  return first
 end
-if ARGV[4] == '1' then join(id, beat) end
+if ARGV[4] == '1' and join(id, beat) == 1 and kind == '' and owners and owners[1] and redis.call('ZCARD', line) == 1 then
+  want(owners[1])
+end
 return {'held', redis.call('PTTL', lock), till and till - ms + 1 or 0, ahead(id), owners or {},
   kind == 'leader' and redis.call('HGET', lock, 'value') or ''}
