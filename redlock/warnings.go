@@ -16,7 +16,7 @@ const surveyLimit = 3 * time.Second
 
 // Warnings asks the members, for three seconds at most, and lists what makes the quorum weaker than it looks, as whole
 // sentences for an operator: members that share a host, that have replicas, that keep too little on disk, or that do not
-// answer. Members that cannot tell (driver.Surveyed) are not judged. nil: nothing was found.
+// answer. Members that cannot tell (driver.Surveyed) are not judged. nil: nothing was found, or the driver was closed.
 func (d *Driver) Warnings(ctx context.Context) []string {
 	if err := d.Check(); err != nil {
 		return []string{err.Error()}
@@ -48,6 +48,9 @@ func (d *Driver) Warnings(ctx context.Context) []string {
 		return !slices.Contains(told, false)
 	})
 
+	if errors.Is(err, driver.ErrClosed) {
+		return nil
+	}
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for i, a := range answers {
@@ -56,7 +59,7 @@ func (d *Driver) Warnings(ctx context.Context) []string {
 		case !told[i]:
 			say("member %d did not answer: %v", n, err)
 			continue
-		case errors.Is(a.err, errors.ErrUnsupported):
+		case errors.Is(a.err, errors.ErrUnsupported), errors.Is(a.err, driver.ErrClosed):
 			continue
 		case a.err != nil:
 			say("member %d could not be asked about itself: %v", n, a.err)

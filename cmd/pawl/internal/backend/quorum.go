@@ -232,6 +232,14 @@ func (m *member) Incarnation(ctx context.Context) (string, time.Duration, error)
 	return d.Incarnation(ctx)
 }
 
+func (m *member) Survey(ctx context.Context) (driver.Survey, error) {
+	d, err := m.get(ctx)
+	if err != nil {
+		return driver.Survey{}, err
+	}
+	return d.Survey(ctx)
+}
+
 func (m *member) Attach(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	d, err := m.get(ctx)
 	if err != nil {

@@ -107,6 +107,7 @@ func (j *job) attempt(st *status, started **child.Process) error {
 	if err != nil {
 		return err
 	}
+	go j.g.warn(store) // while the lock is waited for
 	base := pawl.New(store)
 	defer closeSoon(base)
 	grace := j.capped()

@@ -35,6 +35,19 @@ func (g *globals) open(ctx context.Context, url string) (driver.Driver, error) {
 	return d, nil
 }
 
+// warn says what makes a quorum weaker than it looks. It blocks until the members have answered, for some seconds at most.
+func (g *globals) warn(d driver.Driver) {
+	q, ok := d.(interface {
+		Warnings(context.Context) []string
+	})
+	if !ok || g.say.quiet {
+		return
+	}
+	for _, w := range q.Warnings(context.Background()) {
+		g.say.note("%s", w)
+	}
+}
+
 // client connects to the chosen store.
 func (g *globals) client(ctx context.Context) (*pawl.Client, error) {
 	url, err := g.url()
@@ -45,5 +58,6 @@ func (g *globals) client(ctx context.Context) (*pawl.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.warn(store)
 	return pawl.New(store), nil
 }
