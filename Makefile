@@ -10,7 +10,7 @@ TESTFLAGS ?= -race -timeout 6m
 test: deps tools
 	GOTESTSUM=bin/gotestsum scripts/test.sh $(TESTFLAGS)
 
-check: fmt vet staticcheck tidy test fuzz
+check: fmt vet staticcheck tidy test bench-counts fuzz
 
 # Debian packages: servers that the tests start for themselves.
 deps:
