@@ -14,6 +14,8 @@
 //     locks say every few seconds that they are alive. A lost message or subscription costs at most one re-check.
 //   - Exclusive waiters of pawl's get in by arrival. The next one has 30 ms to come, one whose process is gone has none;
 //     then the one behind it may. Clients that know nothing of pawl's line get about every fourth release.
+//   - A mutex that is kept for others of the same process (pawl's hand-off, Linger) is told, by a message to that process, when
+//     another one begins to wait.
 //   - A waiting writer stops pawl's later readers. Permits are given by arrival, so that a large request is not starved.
 //
 // # Non-guarantees
