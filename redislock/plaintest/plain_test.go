@@ -65,14 +65,7 @@ func blind(s *redistest.Server) string {
 	return "redis://blind:sesame@" + s.Addr
 }
 
-func TestConformancePolling(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	url := blind(s)
-	conform(t, s, func(t testing.TB) driver.Driver { return untold{open(t, url, nil)} })
-}
-
-// Over a client of the caller's that speaks RESP2, in which a server cannot tell.
+// Over a client of the caller's that speaks RESP2, in which a server cannot tell: waiters poll.
 func TestConformanceOverRESP2(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
