@@ -199,10 +199,12 @@ func (t *target) above(ctx context.Context) *Lease {
 	return nil
 }
 
-// How long All waits for a further lock while it holds others: at first, and at most.
+// How long All waits for a further lock while it holds others: at first, which is more on a store that takes long to answer,
+// and at most.
 const (
 	patience    = 50 * time.Millisecond
 	maxPatience = 2 * time.Second
+	roundTrips  = 4
 )
 
 func (m *Multi) acquire(ctx context.Context, try bool) (Leases, error) {
@@ -256,19 +258,23 @@ func (p *plan) inTurn(ctx context.Context, try bool) (Leases, int, error) {
 		order[i] = i
 	}
 	sorted := true
+	quickest := maxPatience // that a lock was had
 	for limit := patience; ; limit = min(2*limit, maxPatience) {
 		failed := -1
 		for n, i := range order {
 			bound, stop := ctx, context.CancelFunc(func() {})
 			if n > 0 && sorted && !try {
-				bound, stop = context.WithTimeout(ctx, limit/2+rand.N(limit))
+				some := max(limit, min(roundTrips*quickest, maxPatience))
+				bound, stop = context.WithTimeout(ctx, some/2+rand.N(some))
 			}
+			begin := driver.Now()
 			got[i], err = p.locks[i].take(bound, try || n > 0 && !sorted)
 			stop()
 			if err != nil {
 				failed = i
 				break
 			}
+			quickest = min(quickest, driver.Now().Sub(begin))
 		}
 		if failed < 0 {
 			return got, 0, nil
