@@ -70,7 +70,9 @@ func TestConformanceWithReplicas(t *testing.T) {
 	t.Parallel()
 	primary, _ := pair(t)
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Driver { return oneByOne(open(t, primary.URL, &redislock.Options{Replicas: 1})) },
+		Open: func(t testing.TB) driver.Driver {
+			return oneByOne(open(t, primary.URL, &redislock.Options{Replicas: 1}))
+		},
 		Kinds: []driver.Kind{driver.Exclusive, driver.Fair, driver.Read, driver.Write, driver.Permits, driver.Leader,
 			driver.Once},
 		MinTTL:      time.Second,
