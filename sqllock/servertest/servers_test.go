@@ -160,7 +160,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-var someKinds = []driver.Kind{driver.Exclusive, driver.Read, driver.Write, driver.Permits}
+var someKinds = []driver.Kind{driver.Exclusive, driver.Permits}
 
 // some carries some kinds only, so that the suite takes less time.
 type some struct{ *sqllock.Driver }
