@@ -101,7 +101,8 @@ const (
 	Changed Signal = iota + 1
 	// Lost: the hold is gone (session ended, key deleted, stolen).
 	Lost
-	// Wanted: somebody else wants the name that this hold has. Optional; a holder that lingers gives it back.
+	// Wanted: somebody else wants the name that this hold has. Optional, and only Exclusive holds of several tokens need to be
+	// told: others do not linger.
 	Wanted
 )
 

@@ -244,16 +244,26 @@ var waitingRules = []Rule{
 	},
 	{
 		Name:     "a waiter is Wanted to the holder",
-		Sentence: "The holder is told Wanted when somebody waits for the name.",
-		each:     single,
+		Sentence: "The holder of several tokens is told Wanted when somebody waits for the name, or waited when it was granted.",
+		with:     exclusiveOnly,
 		needs:    tellsWanted,
 		check: func(c *run) {
 			d1, d2 := c.pair()
-			a := c.ask(d1).mustGet()
+			a := c.ask(d1).mustGetSpan(2)
 			b := c.ask(d2, waits)
 			b.mustNotGet()
 			a.mustHear(driver.Wanted)
-			b.leave()
+			b2 := c.ask(d1, waits)
+			b2.mustNotGet()
+			a.release()
+			for end := time.Now().Add(c.soon()); b.try(2) != nil; {
+				if time.Now().After(end) {
+					c.failf("the first in line does not get the free name")
+				}
+				b.waitRing(10 * time.Millisecond)
+			}
+			b.mustHear(driver.Wanted)
+			b2.leave()
 		},
 	},
 	{

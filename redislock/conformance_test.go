@@ -23,6 +23,7 @@ func TestConformance(t *testing.T) {
 		Kinds:       everyKind,
 		MinTTL:      time.Second,
 		WriterFirst: true,
+		Wanted:      true,
 		Delete: func(t testing.TB, name string) {
 			found := do(t, raw, "KEYS", "*"+name+"*")
 			keys, err := found.AsStrSlice()
