@@ -63,7 +63,8 @@ func (w *worker) run(o order) (*cycles, error) {
 				is := int64(time.Since(begin))
 				if is >= last || err != nil {
 					if is < last {
-						failed.CompareAndSwap(nil, &err)
+						why := err // &err would cost each cycle an allocation
+						failed.CompareAndSwap(nil, &why)
 						stop()
 					}
 					break
