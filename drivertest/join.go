@@ -203,7 +203,7 @@ func (c *run) joinWith(ctx context.Context, d driver.Driver, names []string) ([]
 		as[i] = c.newAsker(d, named(name), plainly)
 		p, err := d.Enter(c.ctx, as[i].r)
 		if err != nil {
-			return as, nil, fmt.Errorf("Enter: %w", err)
+			return as, nil, fmt.Errorf("to enter: %w", err)
 		}
 		as[i].place, ps[i] = p, p
 	}

@@ -3,6 +3,7 @@ package sqllock
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	_ "embed"
 	"encoding/hex"
 	"errors"
@@ -146,22 +147,35 @@ func (w write) row() string {
 }
 
 func (m *mysqlWire) saveMany(ctx context.Context, ws []write, guess window) (written map[string]bool, err error) {
-	tx, err := m.d.db.BeginTx(ctx, nil)
+	// Not a sql.Tx: its Commit and Rollback take no context, and wait for a silent server for as long as it is silent.
+	c, err := m.d.db.Conn(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrNotDone, err)
 	}
-	defer tx.Rollback()
-	written, err = m.inTx(ctx, tx, ws, guess)
+	defer c.Close()
+	end := func(how string) error {
+		_, err := c.ExecContext(ctx, how)
+		if err != nil { // the server rolls back what belongs to a connection that is closed
+			c.Raw(func(any) error { return sqldriver.ErrBadConn })
+		}
+		return err
+	}
+	if err = end("START TRANSACTION"); err != nil {
+		return nil, fmt.Errorf("%w: %w", driver.ErrNotDone, err)
+	}
+	written, err = m.inTx(ctx, c, ws, guess)
 	if err != nil {
+		end("ROLLBACK")
 		return nil, fmt.Errorf("%w: %w", driver.ErrNotDone, err)
 	}
 	if len(written) == 0 {
+		end("ROLLBACK")
 		return written, nil
 	}
-	return written, tx.Commit()
+	return written, end("COMMIT")
 }
 
-func (m *mysqlWire) inTx(ctx context.Context, tx *sql.Tx, ws []write, guess window) (map[string]bool, error) {
+func (m *mysqlWire) inTx(ctx context.Context, tx *sql.Conn, ws []write, guess window) (map[string]bool, error) {
 	var old, added [][]byte
 	for _, w := range ws {
 		if w.was == 0 {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -56,6 +57,16 @@ func on(t *testing.T, f func(t *testing.T, s product)) {
 // TestServer has the tests that leave a server as it was share one, each with tables of its own.
 func TestServer(t *testing.T) {
 	on(t, func(t *testing.T, s product) {
+		t.Cleanup(func() { // PostgreSQL logs every statement that fails
+			if !strings.Contains(s.Output(), "ready") {
+				t.Error("the server's log is not where it should be")
+			}
+			for line := range strings.Lines(s.Output()) {
+				if strings.Contains(line, "duplicate key") {
+					t.Errorf("in the server's log: %s", line)
+				}
+			}
+		})
 		for _, c := range []struct {
 			name string
 			test func(t *testing.T, s product)

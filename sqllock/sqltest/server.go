@@ -161,6 +161,12 @@ func (s *Server) launch() error {
 	}
 }
 
+// Output is what the server has printed since it was started last: its log.
+func (s *Server) Output() string {
+	text, _ := os.ReadFile(s.log())
+	return string(text)
+}
+
 func (s *Server) log() string { return filepath.Join(s.Dir, "output") }
 
 func (s *Server) spawn() error {
