@@ -62,7 +62,8 @@ func TestServer(t *testing.T) {
 				t.Error("the server's log is not where it should be")
 			}
 			for line := range strings.Lines(s.Output()) {
-				if strings.Contains(line, "duplicate key") {
+				// Two CREATE TABLE IF NOT EXISTS at once may meet in PostgreSQL's own catalogue.
+				if strings.Contains(line, "duplicate key") && !strings.Contains(line, `constraint "pg_`) {
 					t.Errorf("in the server's log: %s", line)
 				}
 			}
