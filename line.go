@@ -32,12 +32,13 @@ func ownPlace(k driver.Kind) bool { return k == driver.Fair || k == driver.Leade
 
 // line is the local queue of one name. At most one of its waiters, the leader, contends in the store (of Fair: all).
 type line struct {
-	key        lineKey
+	name       string
+	kind       driver.Kind
+	live       int32 // grants of this line, and requests made beside it
 	head, tail *waiter
 	leader     *waiter
 	writer     *grant // the live grant that excludes all others here: of Exclusive, Write and Once, until it is given back
 	reader     *grant // the read grant that new readers may join
-	live       int    // grants of this line, and requests made beside it
 }
 
 // waiter is one goroutine inside Lock or TryLock.
@@ -97,7 +98,7 @@ func (w *waiter) like(o *target) bool {
 func (c *core) line(k lineKey) *line {
 	ln := c.lines[k]
 	if ln == nil {
-		ln = &line{key: k}
+		ln = &line{name: k.name, kind: k.kind}
 		c.lines[k] = ln
 	}
 	return ln
@@ -174,7 +175,7 @@ func (c *core) promote(ln *line) {
 		w.ping()
 	}
 	if ln.head == nil && ln.live == 0 {
-		delete(c.lines, ln.key)
+		delete(c.lines, lineKey{ln.name, ln.kind})
 	}
 }
 

@@ -342,14 +342,16 @@ func (r *runner) held(ctx context.Context) (sample, error) {
 	defer end()
 	w := ws[0]
 	// The first lease starts what all share.
-	if _, err := w.ask(ctx, order{Op: "hold", Key: r.key + ":one", N: 1}); err != nil {
-		return nil, err
+	for _, op := range []order{{Op: "keys", Key: r.key + ":one", N: 1}, {Op: "hold"}, {Op: "keys", Key: r.key, N: r.c.Goroutines}} {
+		if _, err := w.ask(ctx, op); err != nil {
+			return nil, err
+		}
 	}
 	base, err := w.ask(ctx, order{Op: "stand", For: 200 * time.Millisecond})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := w.ask(ctx, order{Op: "hold", Key: r.key, N: r.c.Goroutines}); err != nil {
+	if _, err := w.ask(ctx, order{Op: "hold"}); err != nil {
 		return nil, err
 	}
 	if err := pause(ctx, settled); err != nil {

