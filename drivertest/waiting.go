@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -264,6 +265,54 @@ var waitingRules = []Rule{
 			}
 			b.mustHear(driver.Wanted)
 			b2.leave()
+		},
+	},
+	{
+		Name:     "how long to the end",
+		Sentence: "A store that knows how long a hold lives says so in each refusal up to its end: a Remaining of 0 is not known, and a waiter would sleep.",
+		each:     single,
+		slow:     true,
+		check: func(c *run) {
+			d1, d2 := c.pair()
+			for range 2 {
+				c.name = c.freshName()
+				a := c.ask(d1, lasting(c.short())).mustGet()
+				refusal := func() *driver.HeldError {
+					b := c.newAsker(d2)
+					p, err := d2.Enter(c.ctx, b.r)
+					if err != nil {
+						c.failf("Enter: %s", say(err))
+					}
+					b.place = p
+					if err = b.try(1); err == nil {
+						b.release()
+						return nil
+					}
+					held, ok := errors.AsType[*driver.HeldError](err)
+					if !ok {
+						c.failf("a request for a name that is taken: %s", say(err))
+					}
+					return held
+				}
+				if held := refusal(); held != nil && held.Remaining == 0 {
+					return // it never knows
+				}
+				time.Sleep(a.at.Add(a.grant.TTL - 20*time.Millisecond).Until())
+				for end := time.Now().Add(c.soon() + a.grant.TTL); ; {
+					held := refusal()
+					if held == nil {
+						break
+					}
+					if held.Remaining == 0 && held.Again == 0 && held.By.ID == a.r.ID {
+						c.failf("a refusal near the end does not say how long the hold has left")
+					}
+					if time.Now().After(end) {
+						c.failf("a hold that nobody renewed does not end")
+					}
+					time.Sleep(100 * time.Microsecond)
+				}
+				a.granted, a.left = false, true
+			}
 		},
 	},
 	{

@@ -75,7 +75,7 @@ func (d *Driver) TryAll(ctx context.Context, places []driver.Place) ([]driver.Gr
 		people, _ := d.people.ask(ctx, owner)
 		e := &driver.HeldError{Ahead: -1, By: holder(driver.Exclusive, ps[which-1].r.Name, owner)}
 		e.By.Who = people[client(owner)].who
-		if e.Remaining = time.Duration(left) * time.Millisecond; left < 0 {
+		if e.Remaining = remaining(left); left < 0 {
 			e.Remaining = -1
 		}
 		e.By.Remaining = e.Remaining

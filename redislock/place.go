@@ -190,6 +190,9 @@ type held struct {
 	value            []byte
 }
 
+// remaining is what PTTL says. In its last millisecond a key has 0 left, which would mean that it is not known.
+func remaining(left int64) time.Duration { return time.Duration(max(left, 1)) * time.Millisecond }
+
 // attempt asks the store once. Exactly one of the three is the answer: a grant, a *held, an error.
 func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, error) {
 	r, k := &p.r, p.k
@@ -330,7 +333,7 @@ func (p *place) answer(msg wire.Reply, sent driver.Instant) (driver.Grant, *held
 		h := &held{ahead: int(count(3)), again: time.Duration(count(2)) * time.Millisecond}
 		switch left := count(1); {
 		case left >= 0:
-			h.remaining = time.Duration(left) * time.Millisecond
+			h.remaining = remaining(left)
 		case left == -1:
 			h.remaining = -1
 		}

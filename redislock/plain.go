@@ -228,7 +228,7 @@ func (x *plainPlace) Try(ctx context.Context, span int) (driver.Grant, error) {
 	e := &driver.HeldError{Ahead: -1}
 	switch left, _ := a[1].ToInt64(); {
 	case left >= 0:
-		e.Remaining = time.Duration(left) * time.Millisecond
+		e.Remaining = remaining(left)
 	case left == -1:
 		e.Remaining = -1
 	}

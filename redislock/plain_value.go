@@ -9,7 +9,6 @@ import (
 	"iter"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pawl-lock/pawl/driver"
 )
@@ -85,7 +84,7 @@ func (p *Plain) Inspect(ctx context.Context, name string) (driver.Record, error)
 	left, _ := a[1].ToInt64()
 	token, _ := a[2].ToString()
 	h := driver.HeldBy{Hold: driver.Hold{Kind: driver.Exclusive, Name: name, ID: owner(value), Permits: 1}}
-	if h.Remaining = time.Duration(left) * time.Millisecond; left < 0 {
+	if h.Remaining = remaining(left); left < 0 {
 		h.Remaining = -1
 	}
 	if !strings.HasPrefix(h.ID, valueForeign) {

@@ -301,7 +301,7 @@ func (p *place) attemptByTransaction(ctx context.Context, span int) (driver.Gran
 			}
 			return got{grant: driver.Grant{Sent: sent, TTL: p.r.TTL, Token: recorded(record), Span: 1}}, nil
 		default:
-			taken := &held{ahead: -1, remaining: time.Duration(max(left, 0)) * time.Millisecond}
+			taken := &held{ahead: -1, remaining: remaining(left)}
 			if left == -1 {
 				taken.remaining = -1
 			}
@@ -461,7 +461,7 @@ func (d *Driver) inspectByTransaction(ctx context.Context, name string) (driver.
 				continue
 			}
 			h := driver.HeldBy{Hold: driver.Hold{Kind: driver.Exclusive, Name: name, ID: owner, Permits: 1}}
-			if h.Remaining = time.Duration(left) * time.Millisecond; left == -1 {
+			if h.Remaining = remaining(left); left == -1 {
 				h.Remaining = -1
 			}
 			if !strings.HasSuffix(owner, ":kept") {

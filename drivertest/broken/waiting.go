@@ -100,6 +100,12 @@ var waitingMutants = []Mutant{
 			}}
 		},
 	},
+	{
+		Rule: "waiting/how long to the end", Fault: "rounds what is left down",
+		hooks: func() hooks {
+			return hooks{try: refusals(func(p *place, e *driver.HeldError) { e.Remaining = e.Remaining.Truncate(time.Millisecond) })}
+		},
+	},
 	{Rule: "waiting/a waiter is Wanted to the holder", Fault: "does not tell holders", hooks: deafTo(driver.Wanted)},
 	{Rule: "waiting/a stolen hold is Lost", Fault: "does not watch its holds", hooks: deafTo(driver.Lost)},
 	{Rule: "waiting/an expired hold is Lost", Fault: "does not watch its holds", hooks: deafTo(driver.Lost)},
