@@ -80,6 +80,7 @@ func bare(c *redis.Client) *redis.Client {
 	c = c.WithTimeout(most)
 	o := c.Options()
 	o.MaxRetries, o.ContextTimeoutEnabled = 0, true
+	o.MaintNotificationsConfig = nil // shared with c, and written by the first connections of both
 	return c
 }
 
