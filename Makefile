@@ -2,7 +2,7 @@
 # `make check` is what CI runs.
 
 MODULES   := . cronlock redislock redislock/goredis redislock/peertest sqllock etcdlock zklock cmd/pawl torture uses bench
-FUZZTIME  ?= 5s
+FUZZTIME  ?= 10000x
 TESTFLAGS ?= -race -timeout 6m
 
 .PHONY: test check deps tools fmt vet staticcheck tidy fuzz bench bench-peers bench-counts bench-growth interop-shedlock
