@@ -3,7 +3,9 @@ package redislock
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -325,11 +327,31 @@ func (e *ear) settle(conn wire.Subscription) (idle time.Duration, ok bool) {
 func (e *ear) confirm(channel string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if s := e.subs[channel]; s != nil && s.sent {
-		select {
-		case <-s.on:
-		default:
-			close(s.on)
+	s := e.subs[channel]
+	if s == nil || !s.sent || e.closed {
+		return
+	}
+	select {
+	case <-s.on:
+		return
+	default:
+		close(s.on)
+	}
+	if strings.HasPrefix(channel, wakePrefix) && len(e.holders) > 0 {
+		ps := slices.Collect(maps.Values(e.holders))
+		e.wg.Go(func() { missed(e.life, ps) })
+	}
+}
+
+// missed tells holders whose names others wait for already: who came before the server let us listen told nobody.
+func missed(ctx context.Context, ps []*place) {
+	questions := make([]request, len(ps))
+	for i, p := range ps {
+		questions[i] = request{keys: []string{p.k.line()}, args: []string{"ZCARD"}}
+	}
+	for i, a := range ps[0].d.lanes.many(ctx, minLimit, questions) {
+		if n, err := a.msg.AsInt64(); a.err == nil && err == nil && n > 0 {
+			ps[i].wanted()
 		}
 	}
 }

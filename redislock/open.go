@@ -74,7 +74,9 @@ func openLayout(ctx context.Context, rawURL, layout string, opts *Options) (*Dri
 	}
 	own := dedicate(client)
 	if co.ForceSingleClient { // others dial by themselves too, so that the last one dialed may be somebody else's
-		own = func() dedicated { return o.dedicate(client) }
+		plain := client
+		own = func() dedicated { return o.dedicate(plain) }
+		client = &waiting{plain, &o.one}
 	}
 	d := overRueidis(client, own, opts)
 	d.own, d.stop = true, end
@@ -122,7 +124,20 @@ type opening struct {
 	stops []func() bool
 	last  net.Conn // the last one dialed
 
-	one sync.Mutex // held while a connection is made whose net.Conn is wanted
+	one sync.RWMutex // held while a connection is made whose net.Conn is wanted, and read-held while any other one is
+}
+
+// waiting is a client that makes no connection for a session while opening.dedicate makes one: that would take it for its own,
+// and later cut it in the middle of what it does.
+type waiting struct {
+	rueidis.Client
+	one *sync.RWMutex
+}
+
+func (c *waiting) Dedicate() (rueidis.DedicatedClient, func()) {
+	c.one.RLock()
+	defer c.one.RUnlock()
+	return c.Client.Dedicate()
 }
 
 // dedicate makes a connection and finds out what is under it.

@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"sync"
@@ -15,8 +16,9 @@ type proxy struct {
 	mu    sync.Mutex
 	conns []net.Conn
 	hold  *sync.Cond
-	up    bool // requests are kept back
-	down  bool // answers are lost
+	up    bool   // requests are kept back
+	only  []byte // those that contain this
+	down  bool   // answers are lost
 }
 
 func newProxy(t testing.TB, target string) *proxy {
@@ -42,7 +44,7 @@ func newProxy(t testing.TB, target string) *proxy {
 			p.mu.Lock()
 			p.conns = append(p.conns, c, s)
 			p.mu.Unlock()
-			wg.Go(func() { p.carry(s, c, func() { p.wait() }, nil) })
+			wg.Go(func() { p.carry(s, c, p.wait, nil) })
 			wg.Go(func() { p.carry(c, s, nil, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.down }) })
 		}
 	})
@@ -60,14 +62,14 @@ func newProxy(t testing.TB, target string) *proxy {
 }
 
 // carry copies from one side to the other. A request that was read goes on to the server even when its client is gone.
-func (p *proxy) carry(to, from net.Conn, before func(), lose func() bool) {
+func (p *proxy) carry(to, from net.Conn, before func(request []byte), lose func() bool) {
 	defer to.Close()
 	buf := make([]byte, 1<<16)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
 			if before != nil {
-				before()
+				before(buf[:n])
 			}
 			if lose == nil || !lose() {
 				if _, err := to.Write(buf[:n]); err != nil {
@@ -84,19 +86,22 @@ func (p *proxy) carry(to, from net.Conn, before func(), lose func() bool) {
 	}
 }
 
-func (p *proxy) wait() {
+func (p *proxy) wait(request []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.up {
+	for p.up && bytes.Contains(request, p.only) {
 		p.hold.Wait()
 	}
 }
 
 // keep keeps requests back until release.
-func (p *proxy) keep() {
+func (p *proxy) keep() { p.keepThose("") }
+
+// keepThose keeps requests back that contain a text.
+func (p *proxy) keepThose(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.up = true
+	p.up, p.only = true, []byte(text)
 }
 
 func (p *proxy) release() {

@@ -114,6 +114,19 @@ func TestWanted(t *testing.T) {
 	w.rung().getSoon().release()
 }
 
+// A holder is told of those who came before the server let it listen, too.
+func TestWantedBeforeTheHolderListens(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t)
+	p := newProxy(t, s.Addr)
+	d1, d2 := open(t, "redis://"+p.addr, nil), open(t, s.URL, nil)
+	p.keepThose("SUBSCRIBE")
+	_, told := keeper(t, d1, "orders", 8)
+	ask(t, d2, driver.Exclusive, "orders").refused()
+	p.release()
+	isWanted(t, told)
+}
+
 // A client that lingers gives the mutex back when another process wants it, long before the linger is over.
 func TestLingerEndsWhenWanted(t *testing.T) {
 	t.Parallel()
