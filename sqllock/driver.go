@@ -174,7 +174,10 @@ func (d *Driver) Renew(ctx context.Context, hs []driver.Hold) []error {
 			}
 			return notHeldUnless(b.renew(r, h))
 		}}
-		if errs[i] = d.post(ctx, "renew", ops[i]); errs[i] != nil {
+		if errs[i] = d.open(ctx, "renew"); errs[i] == nil && !d.queue.post(ops[i]) {
+			errs[i] = errClosed()
+		}
+		if errs[i] != nil {
 			ops[i] = nil
 		}
 	}

@@ -28,7 +28,7 @@ type row struct {
 	kind         driver.Kind
 	limit        int
 	last         int64
-	state        string
+	contents     contents
 	shy          time.Time // no guesses until then
 }
 
@@ -66,9 +66,8 @@ func (k *known) guess(names []string) *sight {
 	if !ok || time.Since(at) > clockGood || slack > mostSlack || time.Now().Before(row.shy) {
 		return nil
 	}
-	r := &record{name: names[0], found: true, rev: row.rev, kind: row.kind, limit: row.limit, last: row.last, written: row.changed}
-	if r.read(row.state) != nil {
-		return nil
+	r := &record{
+		name: names[0], found: true, rev: row.rev, kind: row.kind, limit: row.limit, last: row.last, written: row.changed, contents: row.contents.clone(),
 	}
 	out := newSight(1)
 	out.moment = moment{now: now, wall: now, slack: slack.Microseconds()}
@@ -109,7 +108,7 @@ func (k *known) saw(s *sight, sent time.Time) {
 	k.round = k.at.Sub(sent)
 	if len(s.order) == 1 {
 		r := s.order[0]
-		k.put(r.name, row{rev: r.rev, changed: r.written, kind: r.kind, limit: r.limit, last: r.last, state: r.raw})
+		k.put(r.name, row{rev: r.rev, changed: r.written, kind: r.kind, limit: r.limit, last: r.last, contents: r.contents.clone()})
 	}
 }
 
@@ -117,14 +116,17 @@ func (k *known) saw(s *sight, sent time.Time) {
 func (k *known) wrote(w write) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.put(string(w.name), row{rev: w.rev, changed: w.changed, kind: w.kind, limit: w.limit, last: w.last, state: w.state})
+	k.put(string(w.name), row{rev: w.rev, changed: w.changed, kind: w.kind, limit: w.limit, last: w.last, contents: w.contents})
 }
 
-// heard remembers a row that another process has just written and told of.
+// heard remembers a row that another process has just written and told of, unless a later one is known.
 func (k *known) heard(name string, r row) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.put(name, r)
+	if k.rows[name].changed <= r.changed {
+		k.put(name, r)
+		k.rows[name] = r // guesses are worth it where others tell
+	}
 	if time.Since(k.at) > clockGood || r.changed > k.estimate() {
 		k.at, k.now = time.Now(), r.changed
 	}
@@ -141,11 +143,14 @@ func (k *known) put(name string, r row) {
 	k.rows[name] = r
 }
 
-// missed notes that a guess has cost a round trip: others use the name as well.
+// missed notes that a guess has cost a round trip, since others use the name as well.
 func (k *known) missed(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.put(name, row{shy: time.Now().Add(shyFor)})
+	if r, ok := k.rows[name]; ok {
+		r.shy = time.Now().Add(shyFor)
+		k.rows[name] = r
+	}
 }
 
 // forget is for rows of which nobody knows what became of them.

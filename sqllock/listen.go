@@ -3,6 +3,7 @@ package sqllock
 import (
 	"context"
 	sqldriver "database/sql/driver"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -107,6 +108,14 @@ func (l *listener) set(live bool, why string) {
 	defer l.mu.Unlock()
 	l.anew = l.anew || live && !l.live
 	l.live, l.why = live, why
+}
+
+// ears is who is to be told of those who come to wait for what this driver holds; "": it does not hear.
+func (d *Driver) ears() string {
+	if s, ok := d.store.(*serverStore); ok && s.listener.isLive() {
+		return d.process
+	}
+	return ""
 }
 
 func (l *listener) ring() {
@@ -221,8 +230,8 @@ func (l *listener) unlisten(channel string) {
 // probe is what a driver tells itself. No hold has such an ID.
 const probe = "?"
 
-// payload says who is called, for as long as that fits, and what the row has become, so that whoever is called need not read
-// it first. Calls for later, and too many, are found by a look.
+// payload says who is called, for as long as that fits, and what the row has become, so that whoever is told need not read it
+// first. Calls for later, and too many, are found by a look. Nobody is called when the holder is told who waits.
 func payload(calls []call, w write) string {
 	var ids []string
 	for _, c := range calls {
@@ -236,7 +245,7 @@ func payload(calls []call, w write) string {
 	if len(all) > most {
 		return probe
 	}
-	if row := fmt.Sprintf("%d %d %d %d %d\n%s", w.rev, w.changed, w.kind, w.limit, w.last, w.state); len(all)+len(row) < most {
+	if row := fmt.Sprintf("%d %d %d %d %d %x\n%s", w.rev, w.changed, w.kind, w.limit, w.last, w.name, w.contents.text()); len(all)+len(row) < most {
 		all += "\n" + row
 	}
 	return all
@@ -249,18 +258,19 @@ func (s *serverStore) heard(payload string) {
 		return
 	}
 	all, rest, _ := strings.Cut(payload, "\n")
-	facts, state, told := strings.Cut(rest, "\n")
-	r := row{state: state}
-	if told {
-		_, err := fmt.Sscan(facts, &r.rev, &r.changed, &r.kind, &r.limit, &r.last)
-		told = err == nil
+	facts, state, _ := strings.Cut(rest, "\n")
+	var r row
+	var name []byte
+	if _, err := fmt.Sscanf(facts, "%d %d %d %d %d %x", &r.rev, &r.changed, &r.kind, &r.limit, &r.last, &name); err == nil {
+		if json.Unmarshal([]byte(state), &r.contents) == nil {
+			s.known.heard(string(name), r)
+		}
+	}
+	if all == "" {
+		s.d.waker.hear()
 	}
 	for id := range strings.FieldsSeq(all) {
 		if p := s.d.waker.place(id); p != nil {
-			if told {
-				s.known.heard(s.d.stored(p.r.Name), r)
-				told = false
-			}
 			p.tell()
 		}
 	}

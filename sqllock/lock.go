@@ -57,7 +57,7 @@ func (b *batch) try(r *record, p *place, span int) (hold, error) {
 	h := hold{
 		Kind: want.Kind, ID: want.ID, Token: token, Top: token + int64(max(span, 1)) - 1, Permits: max(want.Permits, 1),
 		Until: b.after(wholeMillis(want.TTL)), Since: b.wall,
-		Label: who.Label, Host: who.Host, PID: who.PID, Note: who.Note,
+		Label: who.Label, Host: who.Host, PID: who.PID, Note: who.Note, Process: b.d.ears(),
 	}
 	if want.Kind == driver.Leader {
 		h.Value = want.Value
@@ -102,6 +102,9 @@ func (b *batch) refuse(r *record, p *place) error {
 			}
 			r.Line = append(r.Line, waiter{ID: p.r.ID, Process: b.d.process, Kind: p.r.Kind, Permits: max(p.r.Permits, 1), Turn: p.turn.Microseconds()})
 			r.changed = true
+			if len(r.Holds) == 1 && r.Holds[0].Process != "" { // or its release would guess wrong
+				r.calls = append(r.calls, call{process: r.Holds[0].Process, at: b.now})
+			}
 		}
 	}
 	r.settle(b.now)
@@ -125,6 +128,7 @@ func (b *batch) renew(r *record, want driver.Hold) bool {
 		return false
 	}
 	h.Until, r.changed = max(h.Until, b.after(wholeMillis(min(want.TTL, longestTTL)))), true
+	h.Process = b.d.ears()
 	return true
 }
 

@@ -33,7 +33,7 @@ func mysqlDialect() *dialect {
 
 type mysqlWire struct {
 	d       *Driver
-	mariadb *bool // nil: not known yet; the queue's goroutine's
+	mariadb *bool // nil: not known yet; of whoever runs requests
 }
 
 // isMariaDB asks once.
@@ -56,11 +56,22 @@ type literals map[string]string
 
 func (d *Driver) fill(statement string, l literals) string {
 	text := d.sections[statement].text
-	var pairs []string
-	for word, value := range l {
-		pairs = append(pairs, "<"+word+">", value)
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "<")
+		out.WriteString(before)
+		if !found {
+			return out.String()
+		}
+		word, after, _ := strings.Cut(rest, ">")
+		if value, is := l[word]; is {
+			out.WriteString(value)
+			text = after
+		} else { // less than
+			out.WriteByte('<')
+			text = rest
+		}
 	}
-	return strings.NewReplacer(pairs...).Replace(text)
 }
 
 func blob(b []byte) string { return "X'" + hex.EncodeToString(b) + "'" }
@@ -124,7 +135,7 @@ func (m *mysqlWire) save(ctx context.Context, ws []write, guess window) (map[str
 	}
 	n, err := m.exec(ctx, m.d.db, "update", literals{
 		"k": blob(w.key), "rev": num(w.rev), "kind": num(int64(w.kind)), "lim": num(int64(w.limit)), "last": num(w.last),
-		"until": num(w.until), "changed": num(w.changed), "state": blob([]byte(w.state)), "was": num(w.was),
+		"until": num(w.until), "changed": num(w.changed), "state": blob([]byte(w.contents.text())), "was": num(w.was),
 		"when": when(guess),
 	})
 	return map[string]bool{string(w.key): n > 0}, nil, err // rev changes always, so changed rows are matched rows
@@ -142,7 +153,7 @@ func when(w window) string {
 func (w write) row() string {
 	return "(" + strings.Join([]string{
 		blob(w.key), blob(w.name), num(w.rev), num(int64(w.kind)), num(int64(w.limit)), num(w.last), num(w.until), num(w.changed),
-		blob([]byte(w.state)),
+		blob([]byte(w.contents.text())),
 	}, ", ") + ")"
 }
 

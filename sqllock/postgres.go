@@ -60,11 +60,22 @@ func (p postgres) exec(ctx context.Context, statement string, args ...any) error
 	return scanAll(rows, err, func(func(...any) error) error { return nil })
 }
 
-// ask runs a statement that may answer rows. pgx keeps statements prepared in its sessions, which is of no use where a pooler
-// hands out another session each time: there nothing is prepared.
+// ask runs a statement that may answer rows.
 func (d *Driver) ask(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	args, err := d.mode(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := d.db.QueryContext(ctx, text, args...)
+	d.learn(err)
+	return rows, err
+}
+
+// mode adds to the arguments of a statement how pgx is to run it: it keeps statements prepared in its sessions, which is of no
+// use where a pooler hands out another session each time; there nothing is prepared.
+func (d *Driver) mode(ctx context.Context, args []any) ([]any, error) {
 	if _, is := d.db.Driver().(*stdlib.Driver); !is {
-		return d.db.QueryContext(ctx, text, args...)
+		return args, nil
 	}
 	if d.sessions.Load() == unknownSessions {
 		if err := d.findPooler(ctx); err != nil {
@@ -74,11 +85,14 @@ func (d *Driver) ask(ctx context.Context, text string, args ...any) (*sql.Rows, 
 	if d.sessions.Load() == othersSessions {
 		args = append([]any{pgx.QueryExecModeExec}, args...)
 	}
-	rows, err := d.db.QueryContext(ctx, text, args...)
+	return args, nil
+}
+
+// learn notes that a statement has failed since there is a pooler after all.
+func (d *Driver) learn(err error) {
 	if e, is := errors.AsType[*pgconn.PgError](err); is && (e.Code == noStatement || e.Code == twoStatements) {
 		d.sessions.Store(othersSessions)
 	}
-	return rows, err
 }
 
 // What is known of the sessions behind the connections of a pool.
@@ -157,7 +171,7 @@ func (p postgres) save(ctx context.Context, ws []write, guess window) (map[strin
 	rows := make([]row, len(ws))
 	for i, w := range ws {
 		rows[i] = row{
-			hex.EncodeToString(w.key), hex.EncodeToString(w.name), w.was, w.rev, uint8(w.kind), w.limit, w.last, w.until, w.changed, w.state,
+			hex.EncodeToString(w.key), hex.EncodeToString(w.name), w.was, w.rev, uint8(w.kind), w.limit, w.last, w.until, w.changed, w.contents.text(),
 		}
 	}
 	written := make(map[string]bool)
@@ -195,13 +209,30 @@ func (p postgres) notices(ws []write) []notice {
 	return out
 }
 
-// saveOne writes one row that was there, and answers what is there instead if that failed.
+// saveOne writes one row that was there. If that failed, and others seem to want the name, it answers what is there instead;
+// else that is not worth the time that a query takes longer than a command.
 func (p postgres) saveOne(ctx context.Context, w write, n notice, guess window) (written map[string]bool, found *sight, err error) {
+	args := []any{w.key, w.was, w.rev, int64(w.kind), int64(w.limit), w.last, w.until, w.changed, w.contents.text(), guess.from, guess.to}
+	done := true
+	if len(w.contents.Line) == 0 && n.C == "" {
+		if args, err = p.d.mode(ctx, args); err != nil {
+			return nil, nil, notDone(err)
+		}
+		r, err := p.d.db.ExecContext(ctx, p.d.sections["update"].text, args...)
+		if err != nil {
+			p.d.learn(err)
+			return nil, nil, err
+		}
+		rows, err := r.RowsAffected()
+		return map[string]bool{string(w.key): rows > 0}, nil, err
+	}
 	s := p.d.store.(*serverStore)
 	found = newSight(1)
-	rows, err := p.query(ctx, "write", w.key, w.was, w.rev, int64(w.kind), int64(w.limit), w.last, w.until, w.changed, w.state, guess.from, guess.to, n.C, n.P)
-	done := false
-	err = scanAll(rows, err, func(scan func(...any) error) error { return s.each(found, scan, &done) })
+	rows, err := p.query(ctx, "write", append(args, n.C, n.P)...)
+	err = scanAll(rows, err, func(scan func(...any) error) error {
+		done = false
+		return s.each(found, scan)
+	})
 	if err != nil {
 		return nil, nil, err
 	}

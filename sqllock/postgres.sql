@@ -49,24 +49,30 @@ FROM {state} AS s LEFT JOIN (
 ) AS l ON TRUE
 WHERE s.one = 1 ORDER BY l.k;
 
--- One row, if the server's clock is within $10 and $11 (0: whenever), and a notification with it. If it cannot be written,
--- what is there instead is answered.
+-- One row, if the server's clock is within $10 and $11 (0: whenever).
 
--- name: write
-WITH u AS (
+-- name: update
+UPDATE {lock} SET rev = $3::bigint, kind = $4::bigint, lim = $5::bigint, last = $6::bigint, until = $7::bigint, changed = $8::bigint, state = $9::text
+WHERE k = (
 	SELECT k FROM {lock} WHERE k = $1::bytea AND rev = $2::bigint
 		AND ($11::bigint = 0 OR (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint BETWEEN $10::bigint AND $11::bigint)
 	FOR UPDATE SKIP LOCKED
-), w AS (
-	UPDATE {lock} AS l SET rev = $3::bigint, kind = $4::bigint, lim = $5::bigint, last = $6::bigint, until = $7::bigint, changed = $8::bigint, state = $9::text
-	FROM u WHERE l.k = u.k RETURNING l.k
-), n AS (
-	SELECT COUNT(pg_notify($12::text, $13::text)) AS told FROM w WHERE $12 <> ''
+);
+
+-- The same, and a notification with it. If the row cannot be written, what is there instead is answered, and else nothing.
+
+-- name: write
+WITH w AS (
+	UPDATE {lock} SET rev = $3::bigint, kind = $4::bigint, lim = $5::bigint, last = $6::bigint, until = $7::bigint, changed = $8::bigint, state = $9::text
+	WHERE k = (
+		SELECT k FROM {lock} WHERE k = $1::bytea AND rev = $2::bigint
+			AND ($11::bigint = 0 OR (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint BETWEEN $10::bigint AND $11::bigint)
+		FOR UPDATE SKIP LOCKED
+	) RETURNING CASE WHEN $12::text <> '' THEN pg_notify($12::text, $13::text) END
 )
-SELECT w.k IS NOT NULL, s.version, s.floor, (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint,
+SELECT s.version, s.floor, (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint,
 	l.name, l.rev, l.kind, l.lim, l.last, l.changed, l.state
-FROM {state} AS s JOIN n ON n.told >= 0 LEFT JOIN w ON TRUE LEFT JOIN {lock} AS l ON w.k IS NULL AND l.k = $1::bytea
-WHERE s.one = 1;
+FROM {state} AS s LEFT JOIN {lock} AS l ON l.k = $1::bytea WHERE s.one = 1 AND NOT EXISTS (SELECT FROM w);
 
 -- name: save
 WITH v AS (

@@ -3,6 +3,7 @@ package sqllock
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -21,7 +22,6 @@ type record struct {
 	limit        int   // of a semaphore
 	last         int64 // the largest number reserved
 	contents
-	raw string // on a server: contents as they were read
 
 	changed bool
 	calls   []call // to be told once it is written
@@ -32,6 +32,8 @@ type contents struct {
 	Holds []hold   `json:"holds,omitempty"`
 	Line  []waiter `json:"line,omitempty"`
 }
+
+func (c contents) clone() contents { return contents{slices.Clone(c.Holds), slices.Clone(c.Line)} }
 
 // hold is a hold, or the time that a name stays taken after one.
 type hold struct {
@@ -47,7 +49,8 @@ type hold struct {
 	Host    string      `json:"host,omitempty"`
 	PID     int         `json:"pid,omitempty"`
 	Note    string      `json:"note,omitempty"`
-	Value   []byte      `json:"value,omitempty"` // of a leader, or the result of a Once
+	Value   []byte      `json:"value,omitempty"`   // of a leader, or the result of a Once
+	Process string      `json:"process,omitempty"` // where it is to be told who waits; "": nobody hears there
 }
 
 // waiter is a place in line.
@@ -60,9 +63,9 @@ type waiter struct {
 	At      int64       `json:"at,omitempty"` // its turn begins then; 0: not yet known
 }
 
-// call says that a place may come at an instant.
+// call says that a place may come at an instant, or to a holder that somebody has come to wait.
 type call struct {
-	process, id string
+	process, id string // id "": the holder
 	at          int64
 }
 

@@ -27,7 +27,7 @@ type serverStore struct {
 
 	known known
 
-	// The queue's goroutine's.
+	// Of whoever runs requests.
 	pause pause
 	sweep time.Time
 
@@ -59,7 +59,7 @@ type write struct {
 	last      int64
 	until     int64
 	changed   int64
-	state     string
+	contents  contents
 	calls     []call
 }
 
@@ -143,19 +143,26 @@ func (s *serverStore) turn(q *queue) {
 	}
 	ctx, cancel := context.WithTimeout(s.d.ctx, longestStatement)
 	defer cancel()
+	if !s.serve(ctx, q, ops) && s.pause.wait(context.Background(), s.d.ctx) != nil {
+		q.answer(q.take(), notDone(driver.ErrClosed))
+	}
+}
+
+// serve runs requests. It answers false if some were queued again, since others were in the way.
+func (s *serverStore) serve(ctx context.Context, q *queue, ops []*op) bool {
 	again, err := s.run(ctx, ops)
 	if err != nil && s.d.dialect.fault(err).again {
 		again, err = ops, nil
 	}
 	if err != nil {
 		q.answer(ops, err)
-		return
+		return true
 	}
 	if len(again) == 0 {
 		s.pause = pause{}
 		q.answer(ops, nil)
 		s.startSweep()
-		return
+		return true
 	}
 	waits := make(map[*op]bool)
 	for _, o := range again {
@@ -169,9 +176,7 @@ func (s *serverStore) turn(q *queue) {
 	}
 	q.answer(done, nil)
 	q.again(again, errConflict)
-	if s.pause.wait(context.Background(), s.d.ctx) != nil {
-		q.answer(q.take(), notDone(driver.ErrClosed))
-	}
+	return false
 }
 
 var errConflict = errors.New("others change the same row, or keep it locked")
@@ -186,12 +191,19 @@ func (s *serverStore) run(ctx context.Context, ops []*op) (again []*op, err erro
 			names = append(names, o.name)
 		}
 	}
-	seen := s.known.guess(names)
+	guess := s.known.guess(names)
+	seen := guess
 	for {
 		if seen == nil && len(names) > 0 {
 			if seen, err = s.load(ctx, names); err != nil {
 				return nil, notDone(err)
 			}
+			if guess != nil && seen.rev(names[0]) != guess.rev(names[0]) {
+				s.known.missed(names[0])
+			}
+		}
+		if guess != nil && seen != guess && seen.lined() && s.wire.listens() {
+			s.d.waker.hear() // others want what is taken and released here
 		}
 		var sure bool
 		if again, seen, sure, err = s.step(ctx, ops, names, seen); sure || err != nil {
@@ -249,9 +261,6 @@ func (s *serverStore) step(ctx context.Context, ops []*op, names []string, seen 
 			continue
 		}
 		stale[string(w.name)] = true
-		if guess != (window{}) && found == nil {
-			s.known.missed(string(w.name))
-		}
 	}
 	if guess != (window{}) && len(stale) > 0 {
 		return nil, found, false, nil
@@ -268,7 +277,7 @@ func (s *serverStore) step(ctx context.Context, ops []*op, names []string, seen 
 func (r *record) write(now int64) write {
 	w := write{
 		key: keyOf(r.name), name: []byte(r.name), rev: 1 + rand.Int64N(1<<62), kind: r.kind, limit: r.limit,
-		last: r.last, until: r.end(), changed: now, state: r.text(), calls: r.calls,
+		last: r.last, until: r.end(), changed: now, contents: r.contents, calls: r.calls,
 	}
 	if r.found {
 		w.was = r.rev
@@ -315,13 +324,13 @@ func (s *serverStore) scan(out *sight, rows *sql.Rows, err error) error {
 	return err
 }
 
-// each reads one row of the state and of a name, after columns that are the caller's.
-func (s *serverStore) each(out *sight, scan func(...any) error, first ...any) error {
+// each reads one row of the state and of a name.
+func (s *serverStore) each(out *sight, scan func(...any) error) error {
 	var version int
 	var name []byte
 	var rev, kind, limit, last, changed sql.NullInt64
 	var text sql.NullString
-	if err := scan(append(first, &version, &out.floor, &out.now, &name, &rev, &kind, &limit, &last, &changed, &text)...); err != nil {
+	if err := scan(&version, &out.floor, &out.now, &name, &rev, &kind, &limit, &last, &changed, &text); err != nil {
 		return err
 	}
 	out.wall = out.now
@@ -337,8 +346,7 @@ func (s *serverStore) each(out *sight, scan func(...any) error, first ...any) er
 	r := &record{name: string(name), found: true, rev: rev.Int64, kind: driver.Kind(kind.Int64), limit: int(limit.Int64), last: last.Int64, written: changed.Int64}
 	out.add(r)
 	out.cursor = keyOf(r.name)
-	r.raw = text.String
-	return r.read(r.raw)
+	return r.read(text.String)
 }
 
 func (s *serverStore) see(ctx context.Context, names []string, whole bool) (out *sight, err error) {

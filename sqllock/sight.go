@@ -43,6 +43,14 @@ func (s *sight) add(r *record) {
 	s.order = append(s.order, r)
 }
 
+// rev is the version of a name's row; 0: there is none.
+func (s *sight) rev(name string) int64 {
+	if r := s.records[name]; r != nil {
+		return r.rev
+	}
+	return 0
+}
+
 // lined reports whether anybody waits.
 func (s *sight) lined() bool {
 	for _, r := range s.order {

@@ -30,6 +30,7 @@ type waker struct {
 	mu      sync.Mutex
 	places  map[string]*place // by the ID of the hold
 	watches map[*watch]struct{}
+	hears   time.Time // until then the store listens even if nobody waits here
 	running bool
 	closed  bool
 }
@@ -40,6 +41,7 @@ const (
 	seeGap       = 10 * time.Millisecond  // from a write to the look of observers: a transaction has been committed by then
 	seeEvery     = 100 * time.Millisecond // of observers, where nobody tells of changes
 	wakerLingers = 2 * time.Second        // with nobody to report to: waiters come and go
+	hearsFor     = 10 * time.Second       // after others came to wait for what is held here
 )
 
 // add begins to report to a place that is in line. Being called is a fact in the database and not an event, so nothing that
@@ -77,6 +79,18 @@ func (w *waker) start() {
 	w.look()
 }
 
+// hear has the store listen for a while: others wait for what is held here.
+func (w *waker) hear() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	if w.hears = time.Now().Add(hearsFor); !w.running {
+		w.start()
+	}
+}
+
 // look has the goroutine look, if there is one.
 func (w *waker) look() {
 	select {
@@ -110,7 +124,7 @@ func (w *waker) work() {
 	defer timer.Stop()
 	for {
 		now = time.Now()
-		places, watches, stop := w.wanted(now, &idle)
+		places, watches, hears, stop := w.wanted(now, &idle)
 		if stop {
 			unwait()
 			if w.rest() {
@@ -119,7 +133,7 @@ func (w *waker) work() {
 			continue // somebody has come in the meantime
 		}
 		// Whatever happens after the store listens is heard, and what happened before is seen by the next look.
-		news, anew := w.d.store.wait(places)
+		news, anew := w.d.store.wait(places || hears)
 		if anew {
 			nextAll = now
 		}
@@ -219,24 +233,24 @@ const farAway = 1000 * time.Hour
 func (w *waker) rest() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.running = len(w.places) > 0 || len(w.watches) > 0
+	w.running = len(w.places) > 0 || len(w.watches) > 0 || time.Now().Before(w.hears)
 	return !w.running
 }
 
 // wanted says whom to report to, and to stop if there has been nobody for a while.
-func (w *waker) wanted(now time.Time, idle *time.Time) (places, watches, stop bool) {
+func (w *waker) wanted(now time.Time, idle *time.Time) (places, watches, hears, stop bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	places, watches = len(w.places) > 0, len(w.watches) > 0
+	places, watches, hears = len(w.places) > 0, len(w.watches) > 0, now.Before(w.hears)
 	switch {
-	case places || watches:
+	case places || watches || hears:
 		*idle = time.Time{}
 	case idle.IsZero():
 		*idle = now
 	case now.Sub(*idle) >= wakerLingers:
-		return false, false, true
+		return false, false, false, true
 	}
-	return places, watches, false
+	return places, watches, hears, false
 }
 
 // end closes the watches when the driver is closed.

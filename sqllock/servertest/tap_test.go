@@ -114,7 +114,7 @@ func (s product) tapped(t testing.TB) (*sqllock.Driver, *tap) {
 }
 
 // How many statements a lock takes: one to take a name that nobody else uses and one to give it back; and when a waiter of
-// another process is told by PostgreSQL, two to call it, since it has changed the row, and one to take it.
+// another process is told by PostgreSQL, one to call it, once each knows that the other wants the name too, and one to take it.
 func testStatements(t *testing.T, s product) {
 	d, sent := s.tapped(t)
 	mustRelease(t, d, mustTake(t, d, "cycle", time.Minute))                          // now it knows the row
@@ -139,7 +139,7 @@ func testStatements(t *testing.T, s product) {
 		return
 	}
 	other, heard := s.tapped(t)
-	settle(t, "handed over with three statements", func() bool {
+	settle(t, "handed over with two statements", func() bool {
 		a := mustTake(t, d, "passed on", time.Minute)
 		b := mustWait(t, other, "passed on", time.Minute)
 		settle(t, "it listens", func() bool { return other.Waiting() == "notifications" })
@@ -157,6 +157,6 @@ func testStatements(t *testing.T, s product) {
 		}
 		taken := heard.about("passed on")
 		mustRelease(t, other, b)
-		return released <= 2 && taken == 1
+		return released == 1 && taken == 1
 	})
 }
