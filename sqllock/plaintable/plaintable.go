@@ -9,7 +9,6 @@ import (
 
 	"github.com/pawl-lock/pawl/driver"
 	"github.com/pawl-lock/pawl/sqllock"
-	"github.com/pawl-lock/pawl/sqllock/internal/location"
 	"github.com/pawl-lock/pawl/sqllock/internal/row"
 )
 
@@ -17,8 +16,6 @@ import (
 // [driver.Inspector], a [driver.Attacher] and [driver.Named].
 type Driver struct {
 	*row.Driver
-	kind sqllock.Dialect
-	opts Options
 }
 
 var (
@@ -67,51 +64,44 @@ func (o *Options) filled() Options {
 // New makes a driver on the caller's own pool, which stays the caller's. It does no I/O; what is wrong is reported by the
 // first call, or by Check. opts may be nil. The table must exist: see [Schema].
 func New(db *sql.DB, dialect sqllock.Dialect, opts *Options) *Driver {
-	o := opts.filled()
-	return &Driver{row.New(db, dialect, row.Layout{
-		Package: "plaintable", Table: o.Table, Prefix: o.Prefix, Tokens: o.Tokens,
-		Key: o.Columns.LockKey, By: o.Columns.LockValue, Until: o.Columns.ExpireTime,
-		Clock: row.Clock{Local: !o.UTC},
-	}), dialect, o}
+	return &Driver{row.New(db, dialect, opts.layout(dialect))}
+}
+
+func (o *Options) layout(dialect sqllock.Dialect) row.Layout {
+	f := o.filled()
+	schema, _ := statements(dialect, f) // row.New knows the dialects as well
+	return row.Layout{
+		Package: "plaintable", Table: f.Table, Prefix: f.Prefix, Tokens: f.Tokens, Schema: schema,
+		Key: f.Columns.LockKey, By: f.Columns.LockValue, Until: f.Columns.ExpireTime,
+		Clock: row.Clock{Local: !f.UTC},
+	}
 }
 
 // Open makes a driver with a pool of its own, which Close closes, and looks whether the table is there and fits. The
 // location is one of [sqllock.Open]. No table is created: see [Driver.CreateSchema].
 func Open(ctx context.Context, url string, opts *Options) (*Driver, error) {
-	db, kind, where, err := location.Open(url)
+	d, err := row.Open(ctx, url, opts.layout)
 	if err != nil {
-		return nil, fmt.Errorf("plaintable: %w", err)
-	}
-	d := New(db, kind, opts)
-	row.Own(d.Driver, where)
-	if err := d.Check(ctx); err != nil {
-		d.Close()
 		return nil, err
 	}
-	return d, nil
+	return &Driver{d}, nil
 }
 
 // Check looks whether the table is there and fits. It writes nothing.
 func (d *Driver) Check(ctx context.Context) error { return d.Driver.Check(ctx) }
 
 // CreateSchema creates the tables that do not exist yet, by the statements of [Schema], and checks what is there.
-func (d *Driver) CreateSchema(ctx context.Context) error {
-	ddl, err := statements(d.kind, d.opts)
-	if err != nil {
-		return err
-	}
-	return row.Create(ctx, d.Driver, ddl)
-}
+func (d *Driver) CreateSchema(ctx context.Context) error { return d.Driver.CreateSchema(ctx) }
 
 // Schema is DDL for the table, and for the table of tokens if Options name one. Keys are compared byte by byte in it, and
 // times have microseconds. opts may be nil.
 func Schema(dialect sqllock.Dialect, opts *Options) (string, error) {
 	ddl, err := statements(dialect, opts.filled())
-	return strings.Join(ddl, ";\n\n") + ";\n", err
+	return row.Text(ddl), err
 }
 
 func statements(dialect sqllock.Dialect, o Options) ([]string, error) {
-	exact, moment, tokens, index := "", "TIMESTAMP", "TEXT", ""
+	exact, moment, index := "", "TIMESTAMP", ""
 	q := func(name string) string { return row.Quote(dialect, name) }
 	c := o.Columns
 	_, table, ok := strings.Cut(o.Table, ".")
@@ -120,7 +110,7 @@ func statements(dialect sqllock.Dialect, o Options) ([]string, error) {
 	}
 	switch dialect {
 	case sqllock.MySQL:
-		exact, moment, tokens = " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "DATETIME(6)", "VARBINARY(1020)"
+		exact, moment = " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "DATETIME(6)"
 		index = fmt.Sprintf(",\n\tINDEX (%s)", q(c.ExpireTime))
 	case sqllock.SQLite:
 		moment = "DATETIME"
@@ -134,7 +124,7 @@ func statements(dialect sqllock.Dialect, o Options) ([]string, error) {
 		ddl = append(ddl, fmt.Sprintf("CREATE INDEX IF NOT EXISTS %s ON %s (%s)", q(table+"_expires"), q(o.Table), q(c.ExpireTime)))
 	}
 	if o.Tokens != "" {
-		ddl = append(ddl, fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (\n\tname %s NOT NULL PRIMARY KEY,\n\tlast BIGINT NOT NULL\n)", q(o.Tokens), tokens))
+		ddl = append(ddl, row.Tokens(dialect, o.Tokens))
 	}
 	return ddl, nil
 }

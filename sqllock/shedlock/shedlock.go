@@ -5,12 +5,10 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/pawl-lock/pawl/driver"
 	"github.com/pawl-lock/pawl/sqllock"
-	"github.com/pawl-lock/pawl/sqllock/internal/location"
 	"github.com/pawl-lock/pawl/sqllock/internal/row"
 )
 
@@ -18,8 +16,6 @@ import (
 // [driver.Inspector], a [driver.Attacher] and [driver.Named].
 type Driver struct {
 	*row.Driver
-	kind sqllock.Dialect
-	opts Options
 }
 
 var (
@@ -70,58 +66,51 @@ func (o *Options) filled() Options {
 // New makes a driver on the caller's own pool, which stays the caller's. It does no I/O; what is wrong is reported by the
 // first call, or by Check. opts may be nil. The table must exist: see [Schema].
 func New(db *sql.DB, dialect sqllock.Dialect, opts *Options) *Driver {
-	o := opts.filled()
+	return &Driver{row.New(db, dialect, opts.layout(dialect))}
+}
+
+func (o *Options) layout(dialect sqllock.Dialect) row.Layout {
+	f := o.filled()
+	schema, _ := statements(dialect, f) // row.New knows the dialects as well
 	lay := row.Layout{
-		Package: "shedlock", Table: o.Table, Prefix: o.Prefix, Tokens: o.Tokens,
-		Key: o.Columns.Name, By: o.Columns.LockedBy, Until: o.Columns.LockUntil, At: o.Columns.LockedAt,
-		Stays: true, Millis: true, Clock: row.Clock{Zone: o.ClientClock},
+		Package: "shedlock", Table: f.Table, Prefix: f.Prefix, Tokens: f.Tokens, Schema: schema,
+		Key: f.Columns.Name, By: f.Columns.LockedBy, Until: f.Columns.LockUntil, At: f.Columns.LockedAt,
+		Stays: true, Millis: true, Clock: row.Clock{Zone: f.ClientClock},
 	}
 	if dialect == sqllock.SQLite {
 		lay.Clock = row.Clock{Zone: time.UTC}
 	}
-	return &Driver{row.New(db, dialect, lay), dialect, o}
+	return lay
 }
 
 // Open makes a driver with a pool of its own, which Close closes, and looks whether the table is there and fits. The
 // location is one of [sqllock.Open]. No table is created: see [Driver.CreateSchema].
 func Open(ctx context.Context, url string, opts *Options) (*Driver, error) {
-	db, kind, where, err := location.Open(url)
+	d, err := row.Open(ctx, url, opts.layout)
 	if err != nil {
-		return nil, fmt.Errorf("shedlock: %w", err)
-	}
-	d := New(db, kind, opts)
-	row.Own(d.Driver, where)
-	if err := d.Check(ctx); err != nil {
-		d.Close()
 		return nil, err
 	}
-	return d, nil
+	return &Driver{d}, nil
 }
 
 // Check looks whether the table is there and fits. It writes nothing.
 func (d *Driver) Check(ctx context.Context) error { return d.Driver.Check(ctx) }
 
 // CreateSchema creates the tables that do not exist yet, by the statements of [Schema], and checks what is there.
-func (d *Driver) CreateSchema(ctx context.Context) error {
-	ddl, err := statements(d.kind, d.opts)
-	if err != nil {
-		return err
-	}
-	return row.Create(ctx, d.Driver, ddl)
-}
+func (d *Driver) CreateSchema(ctx context.Context) error { return d.Driver.CreateSchema(ctx) }
 
 // Schema is DDL for the table, and for the table of tokens if Options name one. It is what ShedLock's documentation says,
 // but its names are compared byte by byte. opts may be nil.
 func Schema(dialect sqllock.Dialect, opts *Options) (string, error) {
 	ddl, err := statements(dialect, opts.filled())
-	return strings.Join(ddl, ";\n\n") + ";\n", err
+	return row.Text(ddl), err
 }
 
 func statements(dialect sqllock.Dialect, o Options) ([]string, error) {
-	exact, moment, tokens := "", "TIMESTAMP", "TEXT"
+	exact, moment := "", "TIMESTAMP"
 	switch dialect {
 	case sqllock.MySQL:
-		exact, moment, tokens = " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "TIMESTAMP(3)", "VARBINARY(1020)"
+		exact, moment = " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "TIMESTAMP(3)"
 	case sqllock.PostgreSQL, sqllock.SQLite:
 	default:
 		return nil, fmt.Errorf("shedlock: %v is not supported: use sqllock.SQLite, sqllock.PostgreSQL or sqllock.MySQL: %w", dialect, driver.ErrInvalid)
@@ -131,7 +120,7 @@ func statements(dialect sqllock.Dialect, o Options) ([]string, error) {
 	ddl := []string{fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (\n\t%s VARCHAR(64)%s NOT NULL PRIMARY KEY,\n\t%s %s NOT NULL,\n\t%s %s NOT NULL,\n\t%s VARCHAR(255) NOT NULL\n)",
 		q(o.Table), q(c.Name), exact, q(c.LockUntil), moment, q(c.LockedAt), moment, q(c.LockedBy))}
 	if o.Tokens != "" {
-		ddl = append(ddl, fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (\n\tname %s NOT NULL PRIMARY KEY,\n\tlast BIGINT NOT NULL\n)", q(o.Tokens), tokens))
+		ddl = append(ddl, row.Tokens(dialect, o.Tokens))
 	}
 	return ddl, nil
 }

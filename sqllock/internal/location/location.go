@@ -1,5 +1,4 @@
-// Package location opens the database that a URL names, for the layouts that sqllock's own tables are not in. The URLs are
-// those of sqllock.Open.
+// Package location opens the database that a URL names.
 package location
 
 import (
@@ -9,6 +8,8 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"strings"
 	"time"
 
@@ -18,26 +19,38 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/pawl-lock/pawl/driver"
-	"github.com/pawl-lock/pawl/sqllock"
 )
 
-const forms = "write sqlite:///path/to/file.db, postgres://user:password@host:5432/database, or mysql://user:password@host:3306/database"
+// Kind is what a URL names, numbered as sqllock.Dialect.
+type Kind uint8
 
-// Open makes a pool, without any I/O. where names the server. Errors never show the location, since it has a password.
-func Open(location string) (db *sql.DB, kind sqllock.Dialect, where string, err error) {
-	scheme, _, _ := strings.Cut(location, ":")
-	switch strings.ToLower(scheme) {
+const (
+	SQLite Kind = iota + 1
+	PostgreSQL
+	MySQL
+)
+
+const forms = "write sqlite:///path/to/file.db, sqlite:file.db for a file in the current folder, postgres://user:password@host:5432/database, or mysql://user:password@host:3306/database"
+
+// Open makes a pool, without any I/O. where is the file, or names the server. sqliteParams are the parameters of
+// modernc.org/sqlite for a file. Errors never show the location, since it has a password.
+func Open(location, sqliteParams string) (db *sql.DB, kind Kind, where string, err error) {
+	name, _, ok := strings.Cut(location, ":")
+	if !ok || !scheme.MatchString(name) {
+		return nil, 0, "", fmt.Errorf("the location has no scheme: %s: %w", forms, driver.ErrInvalid)
+	}
+	switch strings.ToLower(name) {
 	case "sqlite":
-		kind = sqllock.SQLite
-		db, where, err = openFile(location)
+		kind = SQLite
+		db, where, err = openFile(location, sqliteParams)
 	case "postgres", "postgresql":
-		kind = sqllock.PostgreSQL
+		kind = PostgreSQL
 		db, where, err = openPostgres(location)
 	case "mysql", "mariadb":
-		kind = sqllock.MySQL
+		kind = MySQL
 		db, where, err = openMySQL(location)
 	default:
-		err = fmt.Errorf("the location has no scheme that is supported: %s: %w: %w", forms, driver.ErrInvalid, errors.ErrUnsupported)
+		err = fmt.Errorf("locations of the scheme %q are not supported: %s: %w: %w", name, forms, driver.ErrInvalid, errors.ErrUnsupported)
 	}
 	if err != nil {
 		return nil, 0, "", err
@@ -47,6 +60,8 @@ func Open(location string) (db *sql.DB, kind sqllock.Dialect, where string, err 
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	return db, kind, where, nil
 }
+
+var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`)
 
 // bad keeps the cause, unless it quotes the location.
 func bad(cause error) error {
@@ -74,25 +89,23 @@ func openMySQL(location string) (*sql.DB, string, error) {
 	if err != nil {
 		return nil, "", bad(nil)
 	}
-	database := strings.TrimPrefix(u.Path, "/")
+	host, database := u.Host, strings.TrimPrefix(u.Path, "/")
 	if database == "" || strings.Contains(database, "/") {
 		return nil, "", bad(errors.New("it names no database"))
 	}
-	socket := q.Get("socket")
-	q.Del("socket")
 	c := mysql.NewConfig()
-	if len(q) > 0 {
-		if c, err = mysql.ParseDSN("/?" + q.Encode()); err != nil {
+	if raw := dropSocket(u.RawQuery); raw != "" {
+		if c, err = mysql.ParseDSN("/?" + raw); err != nil {
 			return nil, "", bad(fmt.Errorf("its parameters: %w", err))
 		}
 	}
-	c.Net, c.Addr, c.DBName, c.User = "tcp", u.Host, database, u.User.Username()
+	c.Net, c.Addr, c.DBName, c.User = "tcp", host, database, u.User.Username()
 	c.Passwd, _ = u.User.Password()
 	if u.Port() == "" {
 		c.Addr = net.JoinHostPort(u.Hostname(), "3306")
 	}
-	if socket != "" {
-		c.Net, c.Addr = "unix", socket
+	if s := q.Get("socket"); s != "" {
+		c.Net, c.Addr = "unix", s
 	}
 	c.Logger = &mysql.NopLogger{} // it would write to the standard error
 	connector, err := mysql.NewConnector(c)
@@ -102,25 +115,58 @@ func openMySQL(location string) (*sql.DB, string, error) {
 	return sql.OpenDB(connector), c.Addr + "/" + database, nil
 }
 
-func openFile(location string) (*sql.DB, string, error) {
-	_, rest, _ := strings.Cut(location, ":")
-	if path, ok := strings.CutPrefix(rest, "//"); ok {
-		rest = path
-		if !strings.HasPrefix(path, "/") {
-			return nil, "", bad(errors.New("an sqlite location has no host"))
+// dropSocket is a query without the parameter that is pawl's own.
+func dropSocket(query string) string {
+	var rest []string
+	for part := range strings.SplitSeq(query, "&") {
+		if part != "" && !strings.HasPrefix(part, "socket=") {
+			rest = append(rest, part)
 		}
 	}
-	file, err := url.PathUnescape(rest)
-	if err != nil || file == "" || strings.ContainsAny(rest, "?#") || strings.HasPrefix(file, ":memory:") || strings.ContainsRune(file, 0) {
-		return nil, "", bad(errors.New("an sqlite location names a file, without parameters"))
+	return strings.Join(rest, "&")
+}
+
+func openFile(location, params string) (*sql.DB, string, error) {
+	file, err := sqliteFile(location)
+	if err != nil {
+		return nil, "", err
 	}
-	if file, err = filepath.Abs(filepath.FromSlash(file)); err != nil {
-		return nil, "", bad(err)
+	u := url.URL{Path: filepath.ToSlash(file)}
+	if !strings.HasPrefix(u.Path, "/") {
+		u.Path = "/" + u.Path
 	}
-	u := url.URL{Path: filepath.ToSlash(file)} // mode=rw: a file that is not there has no table either, and is not made
-	connector, err := sqlite.NewConnector("file://" + u.EscapedPath() + "?mode=rw&_txlock=immediate&_busy_timeout=0&_error_rc=1")
+	connector, err := sqlite.NewConnector("file://" + u.EscapedPath() + "?" + params)
 	if err != nil {
 		return nil, "", fmt.Errorf("open %s: %w", file, err)
 	}
 	return sql.OpenDB(connector), file, nil
+}
+
+// sqliteFile is the absolute path that a URL names.
+func sqliteFile(location string) (string, error) {
+	_, rest, _ := strings.Cut(location, ":")
+	if strings.ContainsAny(rest, "?#") {
+		return "", fmt.Errorf("an sqlite location has no query and no fragment (a ? in a file's name is written %%3F, a # %%23): %s: %w", forms, driver.ErrInvalid)
+	}
+	if path, ok := strings.CutPrefix(rest, "//"); ok {
+		if !strings.HasPrefix(path, "/") {
+			return "", fmt.Errorf("an sqlite location has no host: %s: %w", forms, driver.ErrInvalid)
+		}
+		rest = path
+	}
+	file, err := url.PathUnescape(rest)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("the location has a %% that begins no %%XX: %s: %w", forms, driver.ErrInvalid)
+	case file == "" || strings.HasPrefix(file, ":memory:"):
+		return "", fmt.Errorf("a database in memory is not shared with any other process: use a file, or memlock: %w", driver.ErrInvalid)
+	case strings.ContainsRune(file, 0):
+		return "", fmt.Errorf("the file's name has a NUL byte: %w", driver.ErrInvalid)
+	case strings.HasSuffix(file, "/"):
+		return "", fmt.Errorf("the location names a folder: %s: %w", forms, driver.ErrInvalid)
+	}
+	if runtime.GOOS == "windows" && len(file) > 2 && file[0] == '/' && file[2] == ':' {
+		file = file[1:] // sqlite:///C:/path
+	}
+	return filepath.Abs(filepath.FromSlash(file))
 }

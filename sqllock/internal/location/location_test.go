@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/pawl-lock/pawl/driver"
-	"github.com/pawl-lock/pawl/sqllock"
 )
 
 func TestOpen(t *testing.T) {
@@ -16,18 +15,18 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for location, want := range map[string]struct {
-		kind  sqllock.Dialect
+		kind  Kind
 		where string
 	}{
-		"postgres://me:s3cret@h:1/x?sslmode=disable":  {sqllock.PostgreSQL, "h:1/x"},
-		"postgresql://me:s3cret@h/x":                  {sqllock.PostgreSQL, "h:5432/x"},
-		"mysql://me:s3cret@h/x?tls=false":             {sqllock.MySQL, "h:3306/x"},
-		"MariaDB://me:s3cret@[::1]:2/x":               {sqllock.MySQL, "[::1]:2/x"},
-		"mysql://me:s3cret@/x?socket=/run/m&tls=true": {sqllock.MySQL, "/run/m/x"},
-		"sqlite:///a%20b%3F.db":                       {sqllock.SQLite, "/a b?.db"},
-		"sqlite:locks.db":                             {sqllock.SQLite, here},
+		"postgres://me:s3cret@h:1/x?sslmode=disable":  {PostgreSQL, "h:1/x"},
+		"postgresql://me:s3cret@h/x":                  {PostgreSQL, "h:5432/x"},
+		"mysql://me:s3cret@h/x?tls=false":             {MySQL, "h:3306/x"},
+		"MariaDB://me:s3cret@[::1]:2/x":               {MySQL, "[::1]:2/x"},
+		"mysql://me:s3cret@/x?socket=/run/m&tls=true": {MySQL, "/run/m/x"},
+		"sqlite:///a%20b%3F.db":                       {SQLite, "/a b?.db"},
+		"sqlite:locks.db":                             {SQLite, here},
 	} {
-		db, kind, where, err := Open(location)
+		db, kind, where, err := Open(location, "mode=rw")
 		if err != nil || kind != want.kind || where != want.where {
 			t.Errorf("%s: %v, %q, %v", location, kind, where, err)
 			continue
@@ -38,7 +37,7 @@ func TestOpen(t *testing.T) {
 		"", "h:s3cret", "redis://me:s3cret@h", "postgres://me:s3cret@h:port/x", "postgres://me:s3cret%zz@h/x", "mysql://me:s3cret@h", "mysql://me:s3cret@h/a/b",
 		"mysql://me:s3cret@h/x?timeout=s3cret%zz", "mysql://me:s3cret@[/x", "sqlite://host/x.db", "sqlite:", "sqlite::memory:", "sqlite:///x.db?mode=ro", "sqlite:///%zz", "sqlite:///%00",
 	} {
-		_, _, _, err := Open(location)
+		_, _, _, err := Open(location, "mode=rw")
 		if err == nil || !errors.Is(err, driver.ErrInvalid) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%q: %v", location, err)
 		}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/pawl-lock/pawl/driver"
 	"github.com/pawl-lock/pawl/sqllock"
+	"github.com/pawl-lock/pawl/sqllock/internal/location"
 )
 
 // Layout is what a table looks like and how its users treat it.
@@ -37,6 +38,7 @@ type Layout struct {
 	Prefix string // of every name
 	Tokens string // the table of the numbers; "": no tokens
 	Clock  Clock
+	Schema []string // the statements that create the tables
 }
 
 // Clock is whose clock the users of a table have agreed on, and in which zone they write it down.
@@ -106,8 +108,22 @@ func identifier(name string) error {
 	return nil
 }
 
-// Own makes the pool the driver's: Close closes it. where names the server.
-func Own(d *Driver, where string) { d.owned, d.where = true, where }
+// Open makes a driver with a pool of its own, and looks at the table. An SQLite file that is not there has no table either,
+// and is not made.
+func Open(ctx context.Context, url string, layout func(sqllock.Dialect) Layout) (*Driver, error) {
+	db, kind, where, err := location.Open(url, "mode=rw&_txlock=immediate&_busy_timeout=0&_error_rc=1")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", layout(0).Package, err)
+	}
+	dialect := sqllock.Dialect(kind)
+	d := New(db, dialect, layout(dialect))
+	d.owned, d.where = true, where
+	if err := d.Check(ctx); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
 
 func (d *Driver) invalid(format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %w", d.lay.Package, fmt.Sprintf(format, args...), driver.ErrInvalid)

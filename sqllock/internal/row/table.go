@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/pawl-lock/pawl/sqllock"
 )
 
 // table is what the driver needs to know of the table's columns.
@@ -126,12 +128,12 @@ func (d *Driver) Check(ctx context.Context) error {
 	})
 }
 
-// Create runs the statements that create the tables.
-func Create(ctx context.Context, d *Driver, ddl []string) error {
+// CreateSchema creates the tables that do not exist yet, and checks what is there.
+func (d *Driver) CreateSchema(ctx context.Context) error {
 	if d.bad != nil {
 		return d.bad
 	}
-	for _, statement := range ddl {
+	for _, statement := range d.lay.Schema {
 		err := d.retry(ctx, "create", func() error {
 			_, err := d.db.ExecContext(ctx, statement)
 			return err
@@ -142,6 +144,18 @@ func Create(ctx context.Context, d *Driver, ddl []string) error {
 	}
 	return d.Check(ctx)
 }
+
+// Tokens is the statement that creates the table of the numbers.
+func Tokens(dialect sqllock.Dialect, table string) string {
+	name := "TEXT"
+	if dialect == sqllock.MySQL {
+		name = "VARBINARY(1020)"
+	}
+	return fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (\n\tname %s NOT NULL PRIMARY KEY,\n\tlast BIGINT NOT NULL\n)", Quote(dialect, table), name)
+}
+
+// Text is statements as DDL to print.
+func Text(statements []string) string { return strings.Join(statements, ";\n\n") + ";\n" }
 
 // fits says why a name cannot be stored in the key column such that it is found again and is like no other.
 func (t *table) fits(name string) error {

@@ -1,115 +1,20 @@
 package rowtest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/pawl-lock/pawl/driver"
 )
 
-// gate passes everything between a client and a server, but can keep one COMMIT back.
-type gate struct {
-	l      net.Listener
-	server string
-
-	mu    sync.Mutex
-	armed bool
-	kept  chan struct{} // closed when a COMMIT was kept
-	open  chan bool     // true: pass it on; false: drop its connection
-	conns []net.Conn
-}
-
-func newGate(t testing.TB, server string) *gate {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := &gate{l: l, server: server}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			s, err := net.Dial("tcp", server)
-			if err != nil {
-				c.Close()
-				continue
-			}
-			g.mu.Lock()
-			g.conns = append(g.conns, c, s)
-			g.mu.Unlock()
-			wg.Go(func() { io.Copy(c, s); c.Close() })
-			wg.Go(func() { g.pass(c, s); s.Close() })
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		g.mu.Lock()
-		for _, c := range g.conns {
-			c.Close()
-		}
-		g.mu.Unlock()
-		wg.Wait()
-	})
-	return g
-}
-
-// url is a location through the gate.
-func (g *gate) url(location string) string {
-	return strings.Replace(location, g.server, g.l.Addr().String(), 1)
-}
-
-// arm has the next COMMIT kept.
-func (g *gate) arm() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.armed, g.kept, g.open = true, make(chan struct{}), make(chan bool)
-}
-
-func (g *gate) pass(c, s net.Conn) {
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := c.Read(buf)
-		if n > 0 {
-			g.mu.Lock()
-			keep := g.armed && bytes.Contains(bytes.ToLower(buf[:n]), []byte("commit"))
-			if keep {
-				g.armed = false
-			}
-			kept, open := g.kept, g.open
-			g.mu.Unlock()
-			if keep {
-				close(kept)
-				if !<-open {
-					return
-				}
-			}
-			if _, err := s.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
 // LateCommits keeps the COMMIT of a Try back until its caller has given up, and wants Leave to know what became of it:
 // while it is under way Leave waits, and then the name is free, whether the COMMIT has arrived or not. open opens a driver.
 func LateCommits(t *testing.T, db Database, open func(location string) driver.Driver) {
-	g := newGate(t, db.Server.Addr)
-	d1, d2 := open(g.url(db.URL)), open(db.URL)
+	g := NewGate(t, db.Server.Addr)
+	d1, d2 := open(g.Through(db.URL)), open(db.URL)
 	defer d1.Close()
 	defer d2.Close()
 	for i, c := range []struct{ arrives, there bool }{{true, false}, {false, false}, {true, true}, {false, true}} {
@@ -127,7 +32,7 @@ func LateCommits(t *testing.T, db Database, open func(location string) driver.Dr
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.arm()
+		g.Arm()
 		ctx, cancel := context.WithCancel(t.Context())
 		tried := make(chan error, 1)
 		go func() {
@@ -135,7 +40,7 @@ func LateCommits(t *testing.T, db Database, open func(location string) driver.Dr
 			tried <- err
 		}()
 		select {
-		case <-g.kept:
+		case <-g.Kept:
 		case err := <-tried:
 			t.Fatalf("%s: Try: %v before any COMMIT", name, err)
 		}
@@ -151,7 +56,7 @@ func LateCommits(t *testing.T, db Database, open func(location string) driver.Dr
 			left <- err
 		case <-time.After(300 * time.Millisecond):
 		}
-		g.open <- c.arrives
+		g.Open <- c.arrives
 		if err := <-left; err != nil {
 			t.Errorf("%s: Leave: %v", name, err)
 		}
