@@ -73,7 +73,7 @@ func TestServer(t *testing.T) {
 			test func(t *testing.T, s product)
 		}{
 			{"idle", testIdle}, {"locked_row", testLockedRow}, {"pools", testPools}, {"rights", testRights}, {"refuses", testRefuses},
-			{"sweep", testSweep}, {"renew_many", testRenewMany}, {"crowd", testCrowd}, {"mysql_statements", testMySQLStatements}, {"killed_connections", testKilledConnections},
+			{"sweep", testSweep}, {"renew_many", testRenewMany}, {"crowd", testCrowd}, {"mysql_statements", testMySQLStatements}, {"late_end", testLateCommit}, {"killed_connections", testKilledConnections},
 			{"pooler", testPooler}, {"pgx", testPgx}, {"statements", testStatements}, {"read_only", testReadOnly},
 		} {
 			s.table = c.name
