@@ -131,9 +131,23 @@ func (d *Driver) get(ctx context.Context, path string) (content, error) {
 
 // remove deletes a node. It answers false if there was none.
 func (d *Driver) remove(ctx context.Context, path string) (bool, error) {
-	_, err := call(ctx, func() (struct{}, error) { return struct{}{}, d.conn.Delete(path, -1) })
+	err := context.Cause(ctx)
+	if err == nil {
+		err = d.delete(ctx, path)
+	}
 	if errors.Is(err, zk.ErrNoNode) {
 		return false, nil
 	}
 	return err == nil, describe("delete", path, err)
+}
+
+func (d *Driver) delete(ctx context.Context, path string) error {
+	if b := d.wire.pipe().send(deleteQuery(path)); b != nil {
+		if err := b.wait(ctx); err != nil {
+			return err
+		}
+		return b.answers[0].err
+	}
+	_, err := call(ctx, func() (struct{}, error) { return struct{}{}, d.conn.Delete(path, -1) })
+	return err
 }

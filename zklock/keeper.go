@@ -22,6 +22,9 @@ type hold struct {
 	listed  *zk.Stat      // the directory when the grant was decided; nil: not known
 	ear     *ear
 
+	alone *wireConn // on which its only node was created alone in the directory; nil: it was not, or that is not known
+	tally *tally
+
 	// under keeper.mu
 	deadline driver.Instant // unless renewed, it is over then
 	ending   bool           // its nodes are to be deleted: it cannot be renewed any more

@@ -81,7 +81,6 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 	if err != nil {
 		return fail(describe("list", root, err))
 	}
-	w.silence.Store(int64(max(d.timeout()/4, min(d.timeout()/2, 1500*time.Millisecond))))
 	return d, nil
 }
 

@@ -141,10 +141,10 @@ func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
 		case w.mismatch != none:
 			return driver.Grant{}, p.refuse(ctx, &driver.MismatchError{Have: w.mismatch.kind(), Want: p.r.Kind})
 		case w.blocker == "":
-			var dir *zk.Stat
-			if p.spot.fresh != nil {
-				dir = p.spot.fresh.dir
+			h := hold{role: p.role, dir: p.dir, nodes: own[:1]}
+			if f := p.spot.fresh; f != nil && stat == nil {
 				stat = p.spot.known()
+				h.listed, h.alone, h.tally = f.dir, f.alone, f.tally
 			}
 			if stat == nil {
 				if stat, err = p.d.stat(ctx, p.spot.path); err != nil {
@@ -159,7 +159,7 @@ func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
 				p.spot.path = ""
 				continue
 			}
-			return p.d.grant(ctx, &p.waiting, hold{role: p.role, dir: p.dir, nodes: own[:1], listed: dir}, stat, sent, span)
+			return p.d.grant(ctx, &p.waiting, h, stat, sent, span)
 		case !p.r.Wait:
 			return driver.Grant{}, p.refuse(ctx, p.d.held(ctx, p.r.Name, p.dir, w, content{}))
 		}

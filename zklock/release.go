@@ -59,6 +59,9 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold, end driver.End) err
 	if !there {
 		return driver.ErrNotHeld
 	}
+	if x.alone != nil {
+		x.alone.freed(x.dir, x.nodes[0].seq, x.tally)
+	}
 	if x.listed != nil {
 		d.marks.set(x.dir, markOf(x.listed).next())
 	}

@@ -25,16 +25,33 @@ type spot struct {
 
 // fresh is what the answers to a create and the listing behind it prove, so that the node need not be read again.
 type fresh struct {
+	node  *zk.Stat  // its facts; nil: not told, but perhaps proved by what follows
+	alone *wireConn // as in hold
+	tally *tally
+
 	before  mark // of the directory, taken before the create was sent
 	dir     *zk.Stat
 	session int64
 }
 
-// flight is a create whose answer nobody has waited for to the end.
+// flight is a create, with a listing behind it, whose answers nobody has waited for to the end.
 type flight struct {
-	done chan struct{}
+	done chan struct{} // closed when the create has an answer
 	path string
 	err  error
+
+	conn   *wireConn // if it went past the library
+	batch  *batch    // what was sent then; it has all answers when done is closed
+	ticket ticket
+	listed chan listing // else gets the listing; an empty one if it has failed
+}
+
+// land is called when done is closed.
+func (f *flight) land() (node *zk.Stat) {
+	if f.batch != nil {
+		f.path, node, f.err = f.batch.answers[0].created()
+	}
+	return node
 }
 
 // enter creates the node and lists the directory, both in one round trip. Then the listing shows the node, and everything
@@ -59,30 +76,15 @@ func (s *spot) create(ctx context.Context) (view, error) {
 	if ctx.Err() != nil {
 		return view{}, notDone(context.Cause(ctx))
 	}
-	conn := s.d.conn
-	f := &flight{done: make(chan struct{})}
+	before, session := s.d.marks.take(s.dir), s.d.conn.SessionID()
+	f := s.launch(s.dir + "/" + tag(s.id, "") + s.base)
 	s.flight, s.fresh = f, nil
-	session := conn.SessionID()
-	before := s.d.marks.take(s.dir)
-	listed := make(chan listing, 1)
-	go func() {
-		defer close(f.done)
-		// The goroutine starts when this one waits for its answer, so the listing is sent right behind the create. Should
-		// it come before, it does not show the node and is asked for again.
-		go func() {
-			l, err := s.d.children(s.dir)
-			if err != nil {
-				l = listing{}
-			}
-			listed <- l
-		}()
-		f.path, f.err = conn.Create(s.dir+"/"+tag(s.id, "")+s.base, s.data, zk.FlagEphemeralSequential, s.d.acl)
-	}()
 	select {
 	case <-f.done:
 	case <-ctx.Done():
 		return view{}, fmt.Errorf("zookeeper: the request to create a node in %s has no answer yet: %w", s.dir, context.Cause(ctx))
 	}
+	node := f.land()
 	s.flight = nil
 	switch {
 	case errors.Is(f.err, zk.ErrNoNode):
@@ -95,25 +97,90 @@ func (s *spot) create(ctx context.Context) (view, error) {
 		s.flight = f
 		return s.recover(ctx, f.err)
 	}
+	if f.batch != nil {
+		return s.entered(ctx, f, node)
+	}
 	var l listing
 	select {
-	case l = <-listed:
+	case l = <-f.listed:
 	case <-ctx.Done():
 		return view{}, context.Cause(ctx)
 	}
 	v := s.d.view(s.dir, l.children)
-	switch own := v.own(s.id); {
-	case len(own) == 0:
+	if len(v.own(s.id)) == 1 && session != 0 && s.d.conn.SessionID() == session {
+		// Sessions never come back, so it was this one all the time.
+		s.fresh = &fresh{before: before, dir: l.stat, session: session}
+		return v, nil
+	}
+	return s.listed(ctx, v)
+}
+
+// entered makes a view of the answers to a create that went past the library.
+func (s *spot) entered(ctx context.Context, f *flight, facts *zk.Stat) (v view, err error) {
+	k := f.ticket
+	own := look([]string{s.path[len(s.dir)+1:]})
+	if k.solo {
+		v = own
+	} else {
+		names, _ := f.batch.answers[1].children()
+		v = s.d.view(s.dir, names)
+	}
+	if len(own.nodes) == 1 && len(v.own(s.id)) == 1 {
+		x := &fresh{node: facts}
+		alone := !k.solo && len(v.nodes)+len(v.strangers) == 1 && !v.semaphore
+		watching := k.watch && f.batch.answers[2].err == nil
+		if alone, x.tally = f.conn.punch(s.dir, k, own.nodes[0].seq, watching, alone); alone {
+			x.alone = f.conn
+		}
+		s.fresh = x
+		if alone || !k.solo {
+			return v, nil
+		}
+	}
+	return s.listed(ctx, view{})
+}
+
+// listed is v if it has the own node, else a new listing. The ID has one node then.
+func (s *spot) listed(ctx context.Context, v view) (view, error) {
+	if len(v.own(s.id)) == 0 {
 		var err error
 		if v, err = s.d.list(ctx, s.dir); err != nil {
 			return view{}, err
 		}
-	case len(own) == 1 && session != 0 && conn.SessionID() == session:
-		// Sessions never come back, so it was this one all the time.
-		s.fresh = &fresh{before, l.stat, session}
-		return v, nil
 	}
 	return v, s.single(ctx, v)
+}
+
+// launch sends a create and a listing, and waits for neither.
+func (s *spot) launch(path string) *flight {
+	if c := s.d.wire.pipe(); c != nil {
+		k := c.ticket(s.dir)
+		qs := []query{createQuery(path, s.data, s.d.acl)}
+		if !k.solo {
+			qs = append(qs, listQuery(s.dir))
+		}
+		if k.watch {
+			qs = append(qs, watchQuery(s.dir))
+		}
+		if b := c.send(qs...); b != nil {
+			return &flight{done: b.done, conn: c, batch: b, ticket: k}
+		}
+	}
+	f := &flight{done: make(chan struct{}), listed: make(chan listing, 1)}
+	go func() {
+		defer close(f.done)
+		// The goroutine starts when this one waits for its answer, so the listing is sent right behind the create. Should
+		// it come before, it does not show the node and is asked for again.
+		go func() {
+			l, err := s.d.children(s.dir)
+			if err != nil {
+				l = listing{}
+			}
+			f.listed <- l
+		}()
+		f.path, f.err = s.d.conn.Create(path, s.data, zk.FlagEphemeralSequential, s.d.acl)
+	}()
+	return f
 }
 
 // recover finds out whether a create whose reply was lost took place.
@@ -183,6 +250,7 @@ func (s *spot) undo(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("zookeeper: the request to create a node in %s has no answer yet: %w", s.dir, context.Cause(ctx))
 		}
+		f.land()
 		switch {
 		case f.err == nil:
 			s.path, s.flight = f.path, nil
@@ -214,8 +282,11 @@ func (s *spot) undo(ctx context.Context) error {
 func (s *spot) known() *zk.Stat {
 	f := s.fresh
 	s.fresh = nil
-	if f == nil {
+	switch {
+	case f == nil:
 		return nil
+	case f.node != nil:
+		return f.node
 	}
 	if czxid := f.before.created(f.dir); czxid != 0 {
 		return &zk.Stat{Czxid: czxid, EphemeralOwner: f.session}

@@ -1,6 +1,8 @@
 package zklock
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -10,6 +12,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,10 +33,11 @@ type wire struct {
 	end       context.CancelFunc
 	dropped   atomic.Bool // the connection is to end as if the process had died
 	drained   sync.WaitGroup
-	watching  atomic.Pointer[hub] // of the driver: it knows whether there ever was a watch
-	session   atomic.Int64        // of the last connection
-	creds     int                 // how many credentials the library gives, and has answered, before it sets its watches again
-	silence   atomic.Int64        // how long, in nanoseconds, a request may be without any answer; 0: no limit of ours
+	watching  atomic.Pointer[hub]      // of the driver: it knows whether there ever was a watch
+	session   atomic.Int64             // of the last connection
+	creds     int                      // how many credentials the library gives, and has answered, before it sets its watches again
+	ready     atomic.Pointer[wireConn] // the connection that takes requests of ours; nil: none
+	seen      atomic.Int64             // the newest zxid in an answer to one of them
 
 	mu      sync.Mutex
 	current net.Conn
@@ -88,7 +92,9 @@ func (w *wire) dial(network, addr string, timeout time.Duration) (net.Conn, erro
 	w.mu.Lock()
 	w.current = conn
 	w.mu.Unlock()
-	return &wireConn{Conn: conn, w: w, rearmed: make(chan struct{})}, nil
+	c := &wireConn{Conn: conn, w: w, rearmed: make(chan struct{}), asked: map[int32]*batch{}, tallies: map[string]*tally{}}
+	c.in = bufio.NewReaderSize(rawReader{c}, 16<<10)
+	return c, nil
 }
 
 func (w *wire) connect(addr string, timeout time.Duration) (net.Conn, error) {
@@ -141,23 +147,35 @@ func (w *wire) close(conn *zk.Conn, session bool) {
 	w.drained.Wait()
 }
 
-// wireConn is one connection to a server.
+// wireConn is one connection to a server. The library uses it, and pipe.go.
 type wireConn struct {
 	net.Conn
-	w *wire
+	w  *wire
+	in *bufio.Reader // of what raw reads
 
 	// Only the library's reading side uses these.
-	frame  int      // how many frames have come; the first is the answer to the first words
-	head   [20]byte // of the present frame; of the first one: its size, version, timeout and session
-	got    int      // bytes of the present frame, its size included
-	shaken bool     // the first frame has come, so the library's own deadlines hold
-	open   bool     // and the watches are set again, or there are none
+	frame int  // how many frames have come; the first is the answer to the first words
+	left  int  // bytes of the present frame that the library has not read yet
+	open  bool // the watches are set again, or there are none
 
-	rearmed chan struct{} // closed when the request for that leaves
+	session int64         // set before there is a second frame
+	limit   time.Duration // how long a request may be without any answer; likewise
+	rearmed chan struct{} // closed when the request for the watches leaves
 	once    sync.Once
+	greeted bool       // the first words were sent
+	writes  sync.Mutex // held while Conn.Write runs
 
 	mu      sync.Mutex
-	waiting bool // something was sent and nothing has come since: the read deadline is ours
+	since   time.Time // when something was sent and nothing has come since; zero: nothing is due
+	owed    int       // requests without an answer
+	burst   int       // bytes that were sent since nothing was owed
+	asked   map[int32]*batch
+	tallies map[string]*tally
+	xid     uint32 // of the last request of ours
+	theirs  uint32 // and of the library's
+	out     []byte // requests of ours that are to be sent
+	writing bool   // somebody sends them
+	dead    bool
 }
 
 // Write refuses once the connection is dropped, so that a request to end the session never leaves.
@@ -165,25 +183,55 @@ func (c *wireConn) Write(p []byte) (int, error) {
 	if c.w.dropped.Load() {
 		return 0, errDropped
 	}
-	if len(p) >= 12 && binary.BigEndian.Uint32(p[8:]) == opSetWatches {
+	if !c.greeted {
+		c.greeted = true
+		p = c.w.greet(p)
+		return c.Conn.Write(p)
+	}
+	xid, op := binary.BigEndian.Uint32(p[4:]), binary.BigEndian.Uint32(p[8:])
+	if op == opSetWatches {
 		c.once.Do(func() { close(c.rearmed) })
 	}
 	c.mu.Lock()
-	if limit := time.Duration(c.w.silence.Load()); limit > 0 && !c.waiting {
-		c.waiting = true
-		c.Conn.SetReadDeadline(time.Now().Add(limit))
+	if int32(xid) > 0 {
+		c.theirs = xid
 	}
+	c.due(1, len(p))
 	c.mu.Unlock()
+	c.writes.Lock()
+	defer c.writes.Unlock()
 	return c.Conn.Write(p)
 }
 
-const opSetWatches = 101
+// due notes that answers are due. It is called under mu.
+func (c *wireConn) due(requests, bytes int) {
+	if c.owed == 0 {
+		c.burst = 0
+	}
+	c.owed += requests
+	c.burst += bytes
+	if c.since.IsZero() {
+		c.since = time.Now()
+	}
+}
+
+// greet puts the newest zxid that was seen into the first words of a connection that goes on with a session: the library
+// knows only what it was answered itself, and a server that lags behind the session must not take it.
+func (w *wire) greet(words []byte) []byte {
+	if len(words) < 28 || binary.BigEndian.Uint64(words[20:]) == 0 {
+		w.seen.Store(0)
+		return words
+	}
+	words = bytes.Clone(words)
+	zxid := max(int64(binary.BigEndian.Uint64(words[8:])), w.seen.Load())
+	binary.BigEndian.PutUint64(words[8:], uint64(zxid))
+	return words
+}
 
 // awaitWatches holds back what the server says on a new connection of an old session until the library has asked it to
 // set its watches again, or for so long that it seems to have none. The library reads the zxid that the request names without a lock, while answers may already change it: a change
 // during the outage would be missed, or memory be read while it is written.
 func (c *wireConn) awaitWatches() {
-	c.open = true
 	h := c.w.watching.Load()
 	if h == nil || !h.used.Load() {
 		return
@@ -197,48 +245,148 @@ func (c *wireConn) awaitWatches() {
 	}
 }
 
-// SetReadDeadline leaves the deadline of the dial in place until the server has answered: the library's own is several
-// session timeouts for the first four bytes, and none for the rest. Later it gives a server two thirds of a session
-// timeout to say anything, by which time all trust is over and no other server can be asked; so while an answer is due,
-// the deadline is ours.
-func (c *wireConn) SetReadDeadline(t time.Time) error {
-	if !c.shaken {
-		return nil
+// SetReadDeadline does nothing: the deadlines are ours. The library would wait for several session timeouts for the first
+// four bytes of a server and without end for the rest; later, for two thirds of a session timeout, by which time all trust is over and
+// no other server can be asked.
+func (c *wireConn) SetReadDeadline(time.Time) error { return nil }
+
+// raw reads what the server sends. The deadline is that of the dial until the server has answered the first words. Later it is looked
+// at only when it has passed: an answer that is due then may be late, or have time left.
+func (c *wireConn) raw(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if n > 0 {
+			c.mu.Lock()
+			c.since = time.Time{}
+			c.mu.Unlock()
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !c.patient() {
+			return n, err
+		}
+	}
+}
+
+// patient sets the next deadline, unless an answer is overdue.
+func (c *wireConn) patient() bool {
+	if c.limit == 0 {
+		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.waiting {
-		return nil
+	next := time.Now()
+	if !c.since.IsZero() {
+		if next.Sub(c.since) >= c.limit {
+			return false
+		}
+		next = c.since
 	}
-	return c.Conn.SetReadDeadline(t)
+	c.Conn.SetReadDeadline(next.Add(c.limit))
+	return true
 }
 
-// Read sees each frame begin and end, since the library never reads over the end of one.
+// rawReader makes raw a Reader.
+type rawReader struct{ c *wireConn }
+
+func (r rawReader) Read(p []byte) (int, error) { return r.c.raw(p) }
+
+// Read gives the library its frames, and keeps the answers to requests of ours.
 func (c *wireConn) Read(p []byte) (int, error) {
-	if c.got == 0 && !c.open && c.frame == 1+c.w.creds {
-		c.awaitWatches()
-	}
-	n, err := c.Conn.Read(p)
-	if n > 0 {
-		c.mu.Lock()
-		c.waiting = false
-		c.mu.Unlock()
-	}
-	copy(c.head[min(c.got, len(c.head)):], p[:n])
-	c.got += n
-	if c.got >= 4 && c.got >= 4+int(binary.BigEndian.Uint32(c.head[:])) {
-		if c.frame == 0 {
-			c.shaken = true
-			c.Conn.SetReadDeadline(time.Time{})
-			// The library has watches to set again only in a session that goes on.
-			session := int64(binary.BigEndian.Uint64(c.head[12:]))
-			c.open = c.w.session.Swap(session) != session
-		}
-		c.frame++
-		c.got = 0
-	}
+	n, err := c.read(p)
 	if err == io.EOF && c.w.dropped.Load() {
 		err = errDropped
 	}
+	if err != nil {
+		c.fail()
+	}
 	return n, err
+}
+
+func (c *wireConn) read(p []byte) (int, error) {
+	for c.left == 0 {
+		if !c.open && c.frame == 1+c.w.creds {
+			c.awaitWatches()
+			c.open = true
+		}
+		if c.open && c.frame == 1+c.w.creds && c.session != 0 {
+			c.w.ready.Store(c)
+		}
+		head, err := c.in.Peek(headSize)
+		if err != nil {
+			return 0, err
+		}
+		size := int(binary.BigEndian.Uint32(head))
+		if size < headSize-4 {
+			return 0, fmt.Errorf("the server sends a frame of %d bytes", size)
+		}
+		if c.frame == 0 {
+			c.shake(head)
+		} else {
+			if int32(binary.BigEndian.Uint32(head[4:])) == eventXid {
+				c.event(size)
+			} else {
+				c.mu.Lock()
+				c.owed--
+				c.mu.Unlock()
+			}
+			if ours, err := c.take(head); err != nil {
+				return 0, err
+			} else if ours {
+				c.frame++
+				continue
+			}
+		}
+		c.frame++
+		c.left = 4 + size
+	}
+	n, err := c.in.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
+}
+
+// eventXid marks what is no answer.
+const eventXid = -1
+
+// event looks at the news of a watch, which stays there for the library: a head, two numbers and a path.
+func (c *wireConn) event(size int) {
+	frame, err := c.in.Peek(4 + size)
+	if err == nil && size >= headSize+8 {
+		if path, _, ok := cutText(frame[headSize+8:]); ok {
+			c.news(path)
+			return
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.tallies)
+}
+
+// shake reads the beginning of the answer to the first words: its size, the version, the timeout and the session.
+func (c *wireConn) shake(head []byte) {
+	timeout := time.Duration(binary.BigEndian.Uint32(head[8:])) * time.Millisecond
+	c.session = int64(binary.BigEndian.Uint64(head[12:]))
+	c.limit = max(timeout/4, min(timeout/2, 1500*time.Millisecond))
+	c.Conn.SetReadDeadline(time.Now().Add(c.limit))
+	// The library has watches to set again only in a session that goes on.
+	c.open = c.w.session.Swap(c.session) != c.session
+}
+
+// fail ends the connection. What was asked and not answered has no answer.
+func (c *wireConn) fail() {
+	c.w.ready.CompareAndSwap(c, nil)
+	c.mu.Lock()
+	c.dead = true
+	c.out = nil
+	asked := c.asked
+	c.asked = nil
+	for _, b := range asked {
+		b.add(answer{err: zk.ErrConnectionClosed})
+	}
+	c.mu.Unlock()
+	c.Conn.Close()
+}
+
+// Close is fail.
+func (c *wireConn) Close() error {
+	c.fail()
+	return nil
 }

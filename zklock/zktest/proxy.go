@@ -21,6 +21,9 @@ const (
 	Ping        = 11
 	SetWatches  = 101
 	CloseReq    = -11
+
+	// Another form of Create and of GetChildren, which count as those.
+	create2, getChildren1 = 15, 8
 )
 
 // Proxy stands between clients and a server. It understands the frames of the protocol, so that it can count requests and
@@ -40,6 +43,7 @@ type Proxy struct {
 	refuse  bool
 	session int64
 	passwd  []byte
+	seen    int64
 }
 
 // pair is a client's connection and the one to the server.
@@ -130,10 +134,21 @@ func (p *Proxy) drop(x *pair) {
 }
 
 func (p *Proxy) request(x *pair, first bool, frame []byte) bool {
+	if first && len(frame) >= 12 {
+		p.mu.Lock()
+		p.seen = int64(binary.BigEndian.Uint64(frame[4:]))
+		p.mu.Unlock()
+	}
 	if first || len(frame) < 8 {
 		return true
 	}
 	xid, op := int32(binary.BigEndian.Uint32(frame)), int32(binary.BigEndian.Uint32(frame[4:]))
+	switch op {
+	case create2:
+		op = Create
+	case getChildren1:
+		op = GetChildren
+	}
 	x.mu.Lock()
 	x.ops[xid] = op
 	x.mu.Unlock()
@@ -218,6 +233,13 @@ func (p *Proxy) Counts() map[int32]int {
 	p.counts = map[int32]int{}
 	delete(c, Ping)
 	return c
+}
+
+// Seen is the zxid that the client which connected last says it has seen: a server that lags behind it sends the client away.
+func (p *Proxy) Seen() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen
 }
 
 // EndSession ends the session of the client that connected last, as a second client with the session's id and password
