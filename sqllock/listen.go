@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"crypto/rand"
 	sqldriver "database/sql/driver"
 	"encoding/json"
 	"errors"
@@ -191,14 +192,16 @@ func (l *listener) hear(ctx, first context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(first, `LISTEN "`+channel+`"`, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
-	// Does it arrive? Behind a pooler, another session may be listening.
-	rows, err := d.ask(first, "SELECT pg_notify($1, $2)", channel, probe)
+	// Does it arrive? Behind a pooler, another session may be listening. Each probe is another one: what an earlier one had
+	// sent may have come to this connection when it was used for something else.
+	sent := probe + rand.Text()
+	rows, err := d.ask(first, "SELECT pg_notify($1, $2)", channel, sent)
 	if err := scanAll(rows, err, func(func(...any) error) error { return nil }); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, probeAnswers)
 	defer cancel()
-	for heard := ""; heard != probe; {
+	for heard := ""; heard != sent; {
 		n, err := conn.WaitForNotification(bounded)
 		if err != nil {
 			if ctx.Err() == nil && bounded.Err() != nil {
@@ -227,7 +230,7 @@ func (l *listener) unlisten(channel string) {
 	l.s.d.db.ExecContext(ctx, `UNLISTEN "`+channel+`"`)
 }
 
-// probe is what a driver tells itself. No hold has such an ID.
+// probe is what a driver tells others who are to look, and with something after it, itself. No hold has such an ID.
 const probe = "?"
 
 // payload says who is called, for as long as that fits, and what the row has become, so that whoever is told need not read it
@@ -253,7 +256,7 @@ func payload(calls []call, w write) string {
 
 // heard passes on what another process told.
 func (s *serverStore) heard(payload string) {
-	if payload == probe {
+	if strings.HasPrefix(payload, probe) {
 		s.d.waker.look()
 		return
 	}

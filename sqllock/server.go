@@ -386,12 +386,17 @@ func (s *serverStore) reading(ctx context.Context, f func(context.Context) error
 	return s.d.retry(ctx, func() error { return f(ctx) })
 }
 
-// startSweep deletes rows that are dead for long, beside the requests.
+// startSweep deletes rows that are dead for long, beside the requests. Not at once: a process that lives for a moment only
+// should not read the table, unless there are many of them.
 func (s *serverStore) startSweep() {
-	if time.Now().Before(s.sweep) {
+	now := time.Now()
+	if s.sweep.IsZero() {
+		s.sweep = now.Add(rand.N(serverSweepEvery))
+	}
+	if now.Before(s.sweep) {
 		return
 	}
-	s.sweep = time.Now().Add(jitter(serverSweepEvery))
+	s.sweep = now.Add(jitter(serverSweepEvery))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sweeps || s.d.ctx.Err() != nil {

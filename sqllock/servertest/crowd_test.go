@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	flag.Set("test.parallel", "4") // the tests wait more than they work
+	flag.Set("test.parallel", "8") // the tests wait more than they work
 	os.Exit(m.Run())
 }
 

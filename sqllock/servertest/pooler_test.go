@@ -30,15 +30,35 @@ func testPooler(t *testing.T, s product) {
 
 	holder := mustTake(t, direct, "waited for", time.Minute)
 	c := mustWait(t, d1, "waited for", time.Minute)
-	settle(t, "it polls, and says why", func() bool {
-		got := d1.Waiting()
-		return strings.HasPrefix(got, "polling: ") && strings.Contains(got, "pooler")
-	})
+	settle(t, "it polls, and says why", func() bool { return knowsPooler(d1) })
 	mustRelease(t, direct, holder)
 	if err := c.get(within(t, soon)); err != nil {
 		t.Errorf("who polls: %v", err)
 	}
 	mustRelease(t, d1, c)
+}
+
+func knowsPooler(d *sqllock.Driver) bool {
+	got := d.Waiting()
+	return strings.HasPrefix(got, "polling: ") && strings.Contains(got, "pooler")
+}
+
+// What a driver told itself once, and what came to another of its connections since there is one session for all of them,
+// does not count the next time.
+func testPoolerAgain(t *testing.T, s product) {
+	if s.dialect != sqllock.PostgreSQL {
+		return
+	}
+	mustTake(t, s.open(t), "waited for", time.Minute)
+	d := product{sqltest.StartPgBouncer(t, s.Server, "default_pool_size = 1"), s.dialect, s.table}.open(t)
+	for range 2 {
+		c := mustWait(t, d, "waited for", time.Minute)
+		settle(t, "it polls, and says why", func() bool { return knowsPooler(d) })
+		if err := c.place.Leave(within(t, soon)); err != nil {
+			t.Fatal(err)
+		}
+		settle(t, "nobody waits", func() bool { return strings.Contains(d.Waiting(), "nobody waits") })
+	}
 }
 
 // testPgx is a pool of pgx without database/sql.

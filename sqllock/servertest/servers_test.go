@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -74,7 +73,7 @@ func TestServer(t *testing.T) {
 		}{
 			{"idle", testIdle}, {"locked_row", testLockedRow}, {"pools", testPools}, {"rights", testRights}, {"refuses", testRefuses},
 			{"sweep", testSweep}, {"renew_many", testRenewMany}, {"crowd", testCrowd}, {"mysql_statements", testMySQLStatements}, {"late_end", testLateCommit}, {"killed_connections", testKilledConnections},
-			{"pooler", testPooler}, {"pgx", testPgx}, {"statements", testStatements}, {"read_only", testReadOnly},
+			{"pooler", testPooler}, {"pooler_again", testPoolerAgain}, {"pgx", testPgx}, {"statements", testStatements}, {"read_only", testReadOnly},
 		} {
 			s.table = c.name
 			t.Run(c.name, func(t *testing.T) { c.test(t, s) })
@@ -188,7 +187,7 @@ func (s product) harness(open func() driver.Driver) drivertest.Harness {
 	return drivertest.Harness{
 		Open:        func(testing.TB) driver.Driver { return open() },
 		Kinds:       everyKind,
-		MinTTL:      2 * time.Second, // for a busy machine with the race detector
+		MinTTL:      minTTL,
 		Together:    16,
 		WriterFirst: true,
 		Delete: func(t testing.TB, name string) {

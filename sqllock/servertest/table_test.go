@@ -59,8 +59,10 @@ func testSweep(t *testing.T, s product) {
 	before := s.count(t, "SELECT COUNT(*) FROM "+s.table)
 	s.exec(t, "UPDATE "+s.table+" SET changed = changed - 3600000000")
 	d2 := s.open(t)
-	mustRelease(t, d2, mustTake(t, d2, "now", time.Minute))
-	settle(t, "the dead rows are gone", func() bool { return s.count(t, "SELECT COUNT(*) FROM "+s.table) <= 2 })
+	settle(t, "the dead rows are gone", func() bool {
+		mustRelease(t, d2, mustTake(t, d2, "now", time.Minute))
+		return s.count(t, "SELECT COUNT(*) FROM "+s.table) <= 2
+	})
 	if before < dead {
 		t.Errorf("there were only %d rows", before)
 	}

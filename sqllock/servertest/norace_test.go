@@ -1,0 +1,7 @@
+//go:build !race
+
+package servertest
+
+import "time"
+
+const minTTL = time.Second
