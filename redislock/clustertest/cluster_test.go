@@ -185,7 +185,7 @@ func TestFailover(t *testing.T) {
 		return err == nil && r.Waiters == 5
 	})
 	_, owner := c.Slot("orders")
-	time.Sleep(200 * time.Millisecond) // the replica has got all
+	owner.InStep()
 	owner.Kill()
 	began := time.Now()
 	eventually(t, "an answer by the replica", func() bool {

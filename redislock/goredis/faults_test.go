@@ -63,7 +63,6 @@ func underWaiters(t *testing.T, n int, open func() redis.UniversalClient, happen
 		r, err := watcher.Inspect(t.Context(), "orders")
 		return err == nil && r.Waiters == n
 	})
-	time.Sleep(200 * time.Millisecond) // the replicas have got all
 	happens()
 	eventually(t, "an answer", func() bool {
 		l, err := watcher.Mutex("orders").TryLock(t.Context())
@@ -100,6 +99,7 @@ func TestFailoverOverSentinels(t *testing.T) {
 			s := redistest.NewSentinel(t)
 			underWaiters(t, 5, func() redis.UniversalClient { return sentinels(t, s) }, func() {
 				old := s.Primary()
+				old.InStep()
 				if how == "killed" {
 					old.Kill()
 				} else {
@@ -110,6 +110,8 @@ func TestFailoverOverSentinels(t *testing.T) {
 				}
 				if how == "frozen and back" {
 					old.Cont()
+					// Until a Sentinel has told it, it takes requests as a primary, and loses what they did.
+					eventually(t, "a replica of the new primary", func() bool { return old.Is("slave") })
 				}
 			})
 		})
@@ -121,6 +123,7 @@ func TestFailoverInACluster(t *testing.T) {
 	c := redistest.NewCluster(t, 3, true, 2000)
 	underWaiters(t, 5, func() redis.UniversalClient { return nodes(t, c) }, func() {
 		_, owner := c.Slot("orders")
+		owner.InStep()
 		owner.Kill()
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -229,6 +230,36 @@ func eventually(t testing.TB, what string, f func() bool) {
 			t.Fatalf("redistest: it never happened: %s", what)
 		}
 	}
+}
+
+var (
+	wrote    = regexp.MustCompile(`(?m)^master_repl_offset:(\d+)`)
+	replicas = regexp.MustCompile(`(?m)^slave\d+:.*state=(\w+),offset=(\d+)`)
+)
+
+// InStep waits until each replica of the server has said that it got all that the server has written by now.
+func (s *Server) InStep() {
+	s.t.Helper()
+	var by int
+	if m := wrote.FindStringSubmatch(s.Do("INFO", "replication")); m != nil {
+		by, _ = strconv.Atoi(m[1])
+	}
+	eventually(s.t, "all replicas in step", func() bool {
+		all := replicas.FindAllStringSubmatch(s.Do("INFO", "replication"), -1)
+		for _, m := range all {
+			if got, err := strconv.Atoi(m[2]); err != nil || m[1] != "online" || got < by {
+				return false
+			}
+		}
+		return len(all) > 0
+	})
+}
+
+// Is reports whether the server says that it is a "master" or a "slave". One that does not answer is neither.
+func (s *Server) Is(role string) bool {
+	msg, err := s.Command("INFO", "replication")
+	text, err2 := msg.ToString()
+	return err == nil && err2 == nil && strings.Contains(text, "role:"+role)
 }
 
 // PID is the server's process.
