@@ -45,7 +45,8 @@ type Options struct {
 // Driver keeps locks in ZooKeeper, in the layout of Curator's recipes. It is safe for concurrent use.
 type Driver struct {
 	conn  *zk.Conn
-	wire  *wire // of a connection that Open made; nil: the caller's
+	wire  *wire  // of a connection that Open made; nil: the caller's
+	where string // the servers that Open was given
 	root  string
 	bad   error // a bad option, reported by every call
 	opts  Options
@@ -57,6 +58,7 @@ type Driver struct {
 	odd   strangers
 	marks marks
 	once  sync.Once
+	named sync.Once // sets where, if Open did not
 
 	mu     sync.Mutex
 	closed bool
@@ -67,6 +69,7 @@ var (
 	_ driver.Driver    = (*Driver)(nil)
 	_ driver.Inspector = (*Driver)(nil)
 	_ driver.Watcher   = (*Driver)(nil)
+	_ driver.Named     = (*Driver)(nil)
 )
 
 // New makes a driver over a connection, which stays the caller's: Close leaves it and its session as they are. New does no
@@ -121,6 +124,21 @@ func (d *Driver) Close() error {
 		d.tasks.Wait()
 	})
 	return nil
+}
+
+// Store names the servers that Open was given, in order, and the root. Processes that were given different servers of one
+// ensemble name it differently. A driver made by New knows only the server that the connection has when Store is called first:
+// use Open where locks of several ensembles are taken together.
+func (d *Driver) Store() string {
+	if d.bad != nil {
+		return "zookeeper"
+	}
+	d.named.Do(func() {
+		if d.where == "" {
+			d.where = d.conn.Server()
+		}
+	})
+	return "zookeeper " + d.where + " " + d.root + "/"
 }
 
 // spawn runs f, which ends with life, unless the driver is closed.

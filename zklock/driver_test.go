@@ -347,6 +347,27 @@ func TestRequestsPerCycle(t *testing.T) {
 	}
 }
 
+// TestRequestsOfAFirstUse counts them for a name that nobody has used yet: its directory is made in the same round trip.
+func TestRequestsOfAFirstUse(t *testing.T) {
+	t.Parallel()
+	p := proxied(t)
+	d := open(t, url(p.Addr), nil)
+	h, _ := take(t, d, request(driver.Exclusive, fresh(), time.Minute)) // the root is made, and the session watched
+	within(t, patience, "the session is watched", func() bool { return p.Counts()[zktest.Exists] > 0 })
+	r := request(driver.Exclusive, fresh(), time.Minute)
+	r.Wait = true
+	second, _ := take(t, d, r)
+	for _, h := range []driver.Hold{h, second} {
+		if err := d.Release(t.Context(), h, driver.End{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := p.Counts()
+	if c[zktest.Container] != 1 || c[zktest.Create] != 1 || c[zktest.GetChildren] != 1 || c[zktest.Delete] != 2 || len(c) != 4 {
+		t.Errorf("a first use took these requests: %v, want a directory, a create, a listing and two deletes", c)
+	}
+}
+
 // TestRequestsOfASemaphore counts them, for permits that have to be waited for or not.
 func TestRequestsOfASemaphore(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -66,7 +67,7 @@ func Open(ctx context.Context, rawURL string, opts *Options) (*Driver, error) {
 		}
 	}
 	d := New(conn, &o)
-	d.wire = w
+	d.wire, d.where = w, strings.Join(slices.Compact(slices.Sorted(slices.Values(servers))), ",")
 	w.watching.Store(&d.hub)
 	if d.bad != nil {
 		w.close(conn, true)

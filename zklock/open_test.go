@@ -310,3 +310,22 @@ func certificate(t *testing.T, file string) *x509.CertPool {
 	pool.AppendCertsFromPEM(cert)
 	return pool
 }
+
+// TestStore is the same for whoever names the same servers and root, in whatever order, and has no password.
+func TestStore(t *testing.T) {
+	t.Parallel()
+	p := proxied(t)
+	a := open(t, "zk://user:geheim@"+server.Addr+","+p.Addr+"/locks", nil)
+	b := open(t, "zookeeper://"+p.Addr+","+server.Addr+"/locks/", nil)
+	c := open(t, "zk://"+server.Addr+","+p.Addr, nil)
+	if a.Store() != b.Store() || a.Store() == c.Store() || strings.Contains(a.Store(), "geheim") {
+		t.Errorf("two drivers of one store call it %q and %q, one of another root %q", a.Store(), b.Store(), c.Store())
+	}
+	conn := connect(t, server.Addr, 20*time.Second)
+	if _, _, err := conn.Exists("/"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := zklock.New(conn, nil).Store(), "zookeeper "+server.Addr+" /"; got != want {
+		t.Errorf("a driver of a caller's connection calls its store %q, not %q", got, want)
+	}
+}

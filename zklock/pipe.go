@@ -21,6 +21,7 @@ const (
 	opExists      = 3
 	opGetChildren = 8
 	opCreate2     = 15 // a create that answers the node's facts as well
+	opContainer   = 19
 	opSetWatches  = 101
 
 	headSize = 20 // of an answer: its size, xid, zxid and error
@@ -49,13 +50,13 @@ func (q query) text(parts ...string) query {
 	return q
 }
 
-func createQuery(path string, data []byte, acl []zk.ACL) query {
-	q := newQuery(opCreate2, len(path)+len(data)+64).text(path).number(uint32(len(data)))
+func createQuery(op uint32, path string, data []byte, acl []zk.ACL, flags uint32) query {
+	q := newQuery(op, len(path)+len(data)+64).text(path).number(uint32(len(data)))
 	q = append(q, data...).number(uint32(len(acl)))
 	for _, a := range acl {
 		q = q.number(uint32(a.Perms)).text(a.Scheme).text(a.ID)
 	}
-	return q.number(zk.FlagEphemeralSequential)
+	return q.number(flags)
 }
 
 func listQuery(dir string) query { return append(newQuery(opGetChildren, len(dir)+5).text(dir), 0) }

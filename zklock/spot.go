@@ -49,9 +49,17 @@ type flight struct {
 // land is called when done is closed.
 func (f *flight) land() (node *zk.Stat) {
 	if f.batch != nil {
-		f.path, node, f.err = f.batch.answers[0].created()
+		f.path, node, f.err = f.answers()[0].created()
 	}
 	return node
+}
+
+// answers are those of the batch, from the create on.
+func (f *flight) answers() []answer {
+	if f.ticket.make {
+		return f.batch.answers[1:]
+	}
+	return f.batch.answers
 }
 
 // enter creates the node and lists the directory, both in one round trip. Then the listing shows the node, and everything
@@ -122,13 +130,13 @@ func (s *spot) entered(ctx context.Context, f *flight, facts *zk.Stat) (v view, 
 	if k.solo {
 		v = own
 	} else {
-		names, _ := f.batch.answers[1].children()
+		names, _ := f.answers()[1].children()
 		v = s.d.view(s.dir, names)
 	}
 	if len(own.nodes) == 1 && len(v.own(s.id)) == 1 {
 		x := &fresh{node: facts}
 		alone := !k.solo && len(v.nodes)+len(v.strangers) == 1 && !v.semaphore
-		watching := k.watch && f.batch.answers[2].err == nil
+		watching := k.watch && f.answers()[2].err == nil
 		if alone, x.tally = f.conn.punch(s.dir, k, own.nodes[0].seq, watching, alone); alone {
 			x.alone = f.conn
 		}
@@ -155,7 +163,11 @@ func (s *spot) listed(ctx context.Context, v view) (view, error) {
 func (s *spot) launch(path string) *flight {
 	if c := s.d.wire.pipe(); c != nil {
 		k := c.ticket(s.dir)
-		qs := []query{createQuery(path, s.data, s.d.acl)}
+		var qs []query
+		if k.make { // whatever the answer: the next one counts
+			qs = append(qs, createQuery(opContainer, s.dir, nil, s.d.acl, zk.FlagContainer))
+		}
+		qs = append(qs, createQuery(opCreate2, path, s.data, s.d.acl, zk.FlagEphemeralSequential))
 		if !k.solo {
 			qs = append(qs, listQuery(s.dir))
 		}

@@ -8,18 +8,21 @@ package zklock
 // watch on it. A server tells that a watched node is gone before it answers anything that came later. Tallies end with
 // their connection, and each with the first news of its directory.
 type tally struct {
+	used    bool  // a node of ours was alone in it and is deleted: it may be used again
 	watched bool  // the watch is set
 	free    bool  // the last node of ours that was alone is deleted
 	last    int32 // its number
 	follows bool  // the numbers of the last two nodes followed one another
 }
 
-// maxTallies bounds the watches of a connection. The watch of a directory that is out of use ends when the servers remove it.
+// maxTallies bounds them; then they begin anew. A watch that nobody wants any more ends when the servers remove the
+// directory.
 const maxTallies = 10_000
 
 // ticket is what one create has of the tally of its directory.
 type ticket struct {
 	tally *tally // nil: none
+	make  bool   // the directory is made first: this connection has not used it yet
 	solo  bool   // the number will prove it, so no listing is asked for
 	watch bool   // the watch is asked for
 	free  bool   // the number behind last proves that nobody else is there
@@ -31,9 +34,13 @@ func (c *wireConn) ticket(dir string) ticket {
 	defer c.mu.Unlock()
 	t := c.tallies[dir]
 	if t == nil {
-		return ticket{}
+		if len(c.tallies) >= maxTallies {
+			clear(c.tallies)
+		}
+		c.tallies[dir] = &tally{}
+		return ticket{make: true}
 	}
-	k := ticket{t, t.free && t.watched && t.follows, !t.watched, t.free, t.last}
+	k := ticket{tally: t, solo: t.free && t.watched && t.follows, watch: t.used && !t.watched, free: t.free, last: t.last}
 	t.free = false // the next number is only for one
 	return k
 }
@@ -60,11 +67,13 @@ func (c *wireConn) punch(dir string, k ticket, number int32, watching, listed bo
 func (c *wireConn) freed(dir string, number int32, t *tally) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch now := c.tallies[dir]; {
-	case t != nil && now == t:
+	now := c.tallies[dir]
+	if now == nil {
+		return
+	}
+	now.used = true
+	if now == t {
 		t.last, t.free = number, true
-	case now == nil && !c.dead && len(c.tallies) < maxTallies: // it may be used again
-		c.tallies[dir] = &tally{}
 	}
 }
 

@@ -19,6 +19,7 @@ const (
 	GetChildren = 12
 	Multi       = 14
 	Ping        = 11
+	Container   = 19
 	SetWatches  = 101
 	CloseReq    = -11
 
