@@ -3,6 +3,7 @@ package goredis_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -38,6 +39,7 @@ func Example() {
 }
 
 func TestMain(m *testing.M) {
+	flag.Set("test.parallel", "6") // the tests wait more than they work
 	var t outside
 	address = redistest.Start(&t).Addr
 	code := m.Run()

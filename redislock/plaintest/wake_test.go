@@ -245,7 +245,7 @@ func TestPolling(t *testing.T) {
 		return why != nil && strings.Contains(why.Error(), "CLIENT TRACKING") && strings.Contains(why.Error(), "NOPERM")
 	})
 	time.Sleep(2 * time.Second) // all look at their longest pause
-	began := time.Now() // before the first count, and over after the last: counting takes time too
+	began := time.Now()         // before the first count, and over after the last: counting takes time too
 	before, others := calls(s, "mget"), calls(s, "get")
 	time.Sleep(2 * time.Second)
 	looks := calls(s, "mget") - before

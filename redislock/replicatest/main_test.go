@@ -1,0 +1,9 @@
+package replicatest
+
+import (
+	"testing"
+
+	"github.com/pawl-lock/pawl/redislock/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
