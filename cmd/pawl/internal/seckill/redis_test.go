@@ -15,7 +15,7 @@ import (
 func TestSaleOverRedis(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--requirepass", "geheim")
-	o := program(t, "--backend", fmt.Sprintf("redis://default:geheim@127.0.0.1:%d", s.Port()), "--buyers", "1000", "--stock", "40",
+	o := program(t, "--backend", fmt.Sprintf("redis://default:geheim@127.0.0.1:%d", s.Port()), "--buyers", "400", "--stock", "40",
 		"--strategy", "setnx-del,lock,lock-wait,striped,lock+token", "--html", filepath.Join(t.TempDir(), "p.html"), "--json")
 	if o.code != 0 || strings.Contains(o.stderr, "geheim") {
 		t.Fatalf("exit code %d, stderr %q", o.code, o.stderr)

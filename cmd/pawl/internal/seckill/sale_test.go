@@ -68,7 +68,7 @@ func TestSale(t *testing.T) {
 	if err := os.WriteFile(page, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := program(t, "--buyers", "2000", "--stock", "60", "--json", "--html", page)
+	o := program(t, "--buyers", "600", "--stock", "60", "--json", "--html", page)
 	if o.code != 0 {
 		t.Fatalf("exit code %d: %s", o.code, o.stderr)
 	}
