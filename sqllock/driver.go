@@ -53,7 +53,8 @@ var (
 // [Driver.CreateSchema].
 //
 // The driver uses at most two connections at a time, each only for the length of one short transaction or read, so a pool
-// with one connection is enough.
+// with one connection is enough. On a server, a statement that is under way when its caller's ctx ends may be given up, and
+// its connection closed.
 func New(db *sql.DB, dialect Dialect, opts *Options) *Driver {
 	d := &Driver{db: db, kind: dialect, process: rand.Text()}
 	d.ctx, d.cancel = context.WithCancel(context.Background())

@@ -34,8 +34,8 @@ func postgresDialect() *dialect {
 }
 
 // NewPgx is [New] for PostgreSQL on a pool of pgx itself, which stays the caller's: it is not configured, and not closed.
-// Each connection is taken for the length of one statement, besides one that listens while places wait, if the pool allows
-// at least three for each driver on it.
+// Each connection is taken for the length of one statement, besides one that listens while places wait, or others for what
+// this driver takes and releases, if the pool allows at least three for each driver on it.
 func NewPgx(pool *pgxpool.Pool, opts *Options) *Driver {
 	if pool == nil {
 		d := New(nil, PostgreSQL, opts)
