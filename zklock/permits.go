@@ -58,6 +58,11 @@ func (p *permitsPlace) try(ctx context.Context, span int) (driver.Grant, error) 
 			return g, err
 		}
 	}
+	if p.multi != nil { // in line again it would wait for its own leases
+		if g, done, err := p.resolve(ctx, sent, span); done || err != nil {
+			return g, err
+		}
+	}
 	for ; ctx.Err() == nil; sent = driver.Now() {
 		var v view
 		var err error
@@ -138,6 +143,29 @@ func (p *permitsPlace) try(ctx context.Context, span int) (driver.Grant, error) 
 		return p.granted(ctx, made, sent, span)
 	}
 	return driver.Grant{}, context.Cause(ctx)
+}
+
+// resolve finds out what became of a transaction for the leases whose answer was lost. It answers true if it was done.
+func (p *permitsPlace) resolve(ctx context.Context, sent driver.Instant, span int) (driver.Grant, bool, error) {
+	select {
+	case <-p.multi:
+	case <-ctx.Done():
+		return driver.Grant{}, false, context.Cause(ctx)
+	}
+	leases, err := p.d.synced(ctx, p.leases)
+	if err != nil {
+		return driver.Grant{}, false, err
+	}
+	mine := leases.own(p.r.ID)
+	if len(mine) == 0 {
+		p.multi = nil
+		return driver.Grant{}, false, nil
+	}
+	if err := p.spot.undo(ctx); err != nil {
+		return driver.Grant{}, false, err
+	}
+	g, err := p.granted(ctx, mine, sent, span)
+	return g, true, err
 }
 
 // look lists the leases. A place that waits hears of the next change from then on.
