@@ -64,8 +64,9 @@ func (c *core) contender(w *waiter, wait bool) *contender {
 	t := w.t
 	con := &contender{c: c, w: w, link: &link{c: c}}
 	con.link.con = con
+	var id [64]byte
 	con.req = driver.Request{
-		Hold: driver.Hold{Kind: t.kind, Name: t.name, ID: c.id + ":" + strconv.FormatInt(c.seq.Add(1), 10),
+		Hold: driver.Hold{Kind: t.kind, Name: t.name, ID: string(strconv.AppendInt(append(append(id[:0], c.id...), ':'), c.seq.Add(1), 10)),
 			Permits: t.permits, TTL: t.c.pol.ttl},
 		Limit: t.limit, Wait: wait, Value: t.value, Notify: con.link.notify,
 		Who: driver.Holder{Label: t.c.pol.holder, Host: c.host, Note: t.c.pol.note, PID: pid},

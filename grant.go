@@ -177,22 +177,13 @@ func (c *core) brief(now driver.Instant) context.Context {
 
 // leave gives a grant back in the store, in the caller's goroutine, within its limit. No lease is left.
 func (x *exit) leave(c *core) error {
-	hold, kept := x.hold, x.kept
-	release := func(ctx context.Context) error {
-		e := x.end
-		if keep := kept.Until(); keep > 0 && e.Keep == 0 {
-			e.Keep = (keep + time.Millisecond - 1).Truncate(time.Millisecond)
-		}
-		return c.d.Release(ctx, hold, e)
-	}
-
 	ctx := x.shared
 	if ctx == nil {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(context.Background(), x.limit)
 		defer stop()
 	}
-	err := release(ctx)
+	err := x.release(ctx, c)
 	perhaps := false // an earlier request, which had no answer, may have done it
 	for pause := minPause; err != nil && !isAny(err, ErrNotHeld, ErrClosed) && ctx.Err() == nil; pause *= 2 {
 		perhaps = perhaps || !sure(err)
@@ -203,14 +194,14 @@ func (x *exit) leave(c *core) error {
 			t.Stop()
 			continue
 		}
-		if err = release(ctx); errors.Is(err, ErrNotHeld) && perhaps {
+		if err = x.release(ctx, c); errors.Is(err, ErrNotHeld) && perhaps {
 			err = nil
 		}
 	}
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrNotHeld):
-		err = &LostError{Name: hold.Name, Token: x.end.Last, Reason: Revoked}
+		err = &LostError{Name: x.hold.Name, Token: x.end.Last, Reason: Revoked}
 	default:
 		// A renewal that is still under way could outlive a release that may not have arrived. It has had as long as the
 		// release, and ends about now.
@@ -223,11 +214,20 @@ func (x *exit) leave(c *core) error {
 			t.Stop()
 		}
 		if !errors.Is(err, ErrClosed) {
-			c.repeat(hold.TTL, release)
+			later := *x // or x would be on the heap for each release
+			c.repeat(later.hold.TTL, func(ctx context.Context) error { return later.release(ctx, c) })
 		}
-		err = &UnknownError{Op: "unlock", Name: hold.Name, FreeBy: time.Now().Add(max(hold.TTL, kept.Until())), Err: err}
+		err = &UnknownError{Op: "unlock", Name: x.hold.Name, FreeBy: time.Now().Add(max(x.hold.TTL, x.kept.Until())), Err: err}
 	}
 	return err
+}
+
+func (x *exit) release(ctx context.Context, c *core) error {
+	e := x.end
+	if keep := x.kept.Until(); keep > 0 && e.Keep == 0 {
+		e.Keep = (keep + time.Millisecond - 1).Truncate(time.Millisecond)
+	}
+	return c.d.Release(ctx, x.hold, e)
 }
 
 // releaseLimit bounds Unlock on a store that does not answer, and a renewal.

@@ -2,12 +2,14 @@ package redislock
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // busy remembers which names others wanted too a moment ago. Their requests go to the full scripts at once instead of
 // trying the quick ones first.
 type busy struct {
+	some  atomic.Bool // there are or were names
 	mu    sync.Mutex
 	names map[string]time.Time
 }
@@ -33,11 +35,15 @@ func (b *busy) note(name string) {
 	}
 	if b.names == nil {
 		b.names = map[string]time.Time{}
+		b.some.Store(true)
 	}
 	b.names[name] = now
 }
 
 func (b *busy) lately(name string) bool {
+	if !b.some.Load() {
+		return false
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t, ok := b.names[name]

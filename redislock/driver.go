@@ -253,9 +253,8 @@ func (d *Driver) finish(ctx context.Context, e ending) (bool, error) {
 	}
 	var r request
 	if h.Kind == driver.Exclusive && h.Token != 0 && e.last == h.Token && e.keep <= 0 && !e.leave && !d.lanes.cluster && !d.busy.lately(k.main) {
-		u := &unlocking{d: d, k: k, e: e, quick: quick{script: unlocksScript, n: 3}}
-		u.keys, u.args[2] = k.toUnlock()
-		u.args[0], u.args[1], u.then = h.ID, number(h.Token), u
+		u := &unlocking{d: d, k: k, e: e}
+		u.quick = quick{script: unlocksScript, keys: k.toUnlock(), args: [2]string{h.ID, number(h.Token)}, n: 2, then: u}
 		r.quick = &u.quick
 	} else {
 		r = e.request(k)

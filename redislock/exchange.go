@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pawl-lock/pawl/driver"
 	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
 
@@ -22,7 +23,8 @@ type request struct {
 type quick struct {
 	script *script
 	keys   [4]string
-	args   [3]string
+	ttl    string // of a lock, which all requests of a command share
+	args   [2]string
 	n      int // args in use
 	then   expander
 }
@@ -33,10 +35,10 @@ type expander interface{ whole(begun bool) request }
 // call is one request on its way. Whoever made it waits for done, or leaves.
 type call struct {
 	request
-	until time.Time     // when its maker leaves at the latest
-	done  chan struct{} // nil: its maker does all the work itself
-	timer *time.Timer
-	then  func(error) // called with what came of it, if not nil
+	until time.Time     // when the server must have answered
+	limit time.Time     // when its maker leaves at the latest; zero: when it sees fit
+	done  chan struct{} // capacity 1; nil: its maker does all the work itself
+	then  func(error)   // called with what came of it, if not nil
 	state atomic.Int32
 	begun bool // the quick script did half of it
 
@@ -47,7 +49,8 @@ type call struct {
 const (
 	queued int32 = iota
 	sent
-	left
+	over
+	left // nobody waits for the answer any more
 )
 
 // converse sends calls until all are answered: those for which the quick script was not enough, or which the server does
@@ -94,6 +97,7 @@ func (x *exchange) send(conn wire.Conn, live []*call) []*call {
 	}
 	ln.out = slices.Grow(ln.out[:0], len(ln.cmds))[:len(ln.cmds)]
 	conn.Do(x.until, ln.cmds, ln.out)
+	ln.landed()
 	for i, r := range ln.out {
 		x.answer(batches[i], r)
 	}
@@ -105,21 +109,24 @@ func (x *exchange) send(conn wire.Conn, live []*call) []*call {
 
 func batches(live []*call) []*batch {
 	out := make([]*batch, 0, min(len(live), 8))
-	var locks, unlocks *batch
+	var open []*batch // quick ones that have room
+next:
 	for _, c := range live {
-		if c.quick == nil {
+		q := c.quick
+		if q == nil {
 			out = append(out, &batch{script: c.script, calls: []*call{c}})
 			continue
 		}
-		t := &locks
-		if c.quick.script == unlocksScript {
-			t = &unlocks
+		for i, t := range open {
+			if t.script == q.script && t.calls[0].quick.ttl == q.ttl {
+				if t.calls = append(t.calls, c); len(t.calls) == abreast {
+					open = slices.Delete(open, i, i+1)
+				}
+				continue next
+			}
 		}
-		if *t == nil || len((*t).calls) == abreast {
-			*t = &batch{script: c.quick.script, quick: true}
-			out = append(out, *t)
-		}
-		(*t).calls = append((*t).calls, c)
+		t := &batch{script: q.script, calls: append(make([]*call, 0, min(len(live), abreast)), c), quick: true}
+		out, open = append(out, t), append(open, t)
 	}
 	return out
 }
@@ -128,13 +135,10 @@ func batches(live []*call) []*batch {
 func (x *exchange) command(t *batch) wire.Command {
 	c, whole := t.calls[0], x.missing[t.script]
 	switch {
+	case !t.quick && t.script == nil:
+		return c.command(false, false)
 	case !t.quick:
-		if t.script == nil {
-			return c.command(false, false)
-		}
 		return t.script.command(whole, c.keys, c.args)
-	case len(t.calls) == 1:
-		return t.script.command(whole, c.quick.keys[:], c.quick.args[:c.quick.n])
 	}
 	ln := x.lane
 	from := len(ln.args)
@@ -142,6 +146,9 @@ func (x *exchange) command(t *batch) wire.Command {
 		ln.args = append(ln.args, c.quick.keys[:]...)
 	}
 	mid := len(ln.args)
+	if ttl := c.quick.ttl; ttl != "" {
+		ln.args = append(ln.args, ttl)
+	}
 	for _, c := range t.calls {
 		ln.args = append(ln.args, c.quick.args[:c.quick.n]...)
 	}
@@ -175,6 +182,10 @@ func (x *exchange) answer(t *batch, r wire.Result) {
 // quickly hands out the answers of a quick script.
 func (x *exchange) quickly(t *batch, msg wire.Reply) {
 	all, err := msg.ToArray()
+	var token wire.Reply
+	if t.script == locksScript && len(all) > 0 {
+		token, all = all[0], all[1:]
+	}
 	if err != nil || len(all) != len(t.calls) {
 		t.finish(fmt.Errorf("redis: %d answers to %d requests: %w", len(all), len(t.calls), err))
 		return
@@ -184,6 +195,9 @@ func (x *exchange) quickly(t *batch, msg wire.Reply) {
 		case err != nil:
 			c.finish(msg, err)
 		case !c.expand(msg):
+			if t.script == locksScript {
+				msg = token
+			}
 			c.finish(msg, nil)
 		case c.state.Load() != left || c.begun:
 			x.again = append(x.again, c)
@@ -221,7 +235,11 @@ func (t *batch) finish(err error) {
 	}
 }
 
+// finish hands out the answer, if somebody still waits for it.
 func (c *call) finish(msg wire.Reply, err error) {
+	if c.end(over) == left {
+		return
+	}
 	c.msg, c.err = msg, err
 	if c.then != nil {
 		c.then(err)
@@ -229,6 +247,39 @@ func (c *call) finish(msg wire.Reply, err error) {
 	if c.done != nil {
 		c.done <- struct{}{}
 	}
+}
+
+// end changes the state to over or left, unless it is one of them. It answers what it was.
+func (c *call) end(state int32) int32 {
+	for {
+		was := c.state.Load()
+		if was >= over || c.state.CompareAndSwap(was, state) {
+			return was
+		}
+	}
+}
+
+// expire lets the maker of a call go without an answer.
+func (c *call) expire(why error) {
+	was := c.end(left)
+	if was >= over {
+		return
+	}
+	c.err = unanswered(was, why)
+	c.done <- struct{}{}
+}
+
+// unanswered is the error of a call that was left in a state.
+func unanswered(state int32, why error) error {
+	switch {
+	case state == queued && why == driver.ErrClosed:
+		return errClosed
+	case state == queued:
+		return notSent(why)
+	case why == driver.ErrClosed:
+		return errCut
+	}
+	return fmt.Errorf("redis: %w", why)
 }
 
 // lost is the error of a call that was to be sent again when the connection was lost.

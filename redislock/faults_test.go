@@ -290,6 +290,53 @@ func TestLostAnswer(t *testing.T) {
 	noneImmortal(t, raw)
 }
 
+// A server falls silent under many requests whose contexts never end: each ends by itself, after its TTL or at Close.
+func TestSilenceEndsWithoutAContext(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t)
+	x := newProxy(t, s.Addr)
+	d := open(t, "redis://"+x.addr, nil)
+	ask(t, d, driver.Exclusive, "warm").get().release()
+	for _, c := range []struct {
+		what string
+		ttl  time.Duration
+		end  func()
+	}{
+		{"a short TTL", 50 * time.Millisecond, func() {}},
+		{"a TTL", 600 * time.Millisecond, func() {}},
+		{"Close", time.Minute, func() {
+			time.Sleep(100 * time.Millisecond)
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		}},
+	} {
+		x.keep()
+		const n = 40 // more than two pipelines take at first
+		errs := make(chan error, n)
+		for i := range n {
+			a := ask(t, d, driver.Exclusive, c.what+" "+strconv.Itoa(i), lasting(c.ttl))
+			go func() {
+				_, err := a.p.Try(context.Background(), 1)
+				errs <- err
+			}()
+		}
+		c.end()
+		for range n {
+			select {
+			case err := <-errs:
+				if err == nil {
+					t.Errorf("%s: a grant of a silent server", c.what)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("%s: a request goes on", c.what)
+			}
+		}
+		x.cut()
+		x.release()
+	}
+}
+
 // The request itself is late: it arrives after Leave, and must do nothing.
 func TestLateRequest(t *testing.T) {
 	t.Parallel()

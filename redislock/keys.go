@@ -42,25 +42,22 @@ func (k keys) permits() string { return "pawl_permits:" + k.own }
 func (k keys) lock() string    { return "pawl_lock:" + k.own }
 func (k keys) watch() string   { return "pawl_watch:" + k.own }
 
-// toLock and toUnlock are the keys of the quick scripts (and a channel), made with one allocation.
-func (k keys) toLock() [4]string {
-	const due, lock, token = "pawl_due:", "pawl_lock:", "pawl_token:"
-	all := due + k.own + lock + k.own + token + k.own
-	a := len(due) + len(k.own)
-	b := a + len(lock) + len(k.own)
-	return [4]string{k.main, all[:a], all[a:b], all[b:]}
+// toLock and toUnlock are the keys of the quick scripts, made with one allocation.
+func (k keys) toLock() [4]string { return k.quick("pawl_due:", k.own, "pawl_lock:", k.own) }
+
+func (k keys) toUnlock() [4]string {
+	if k.braced {
+		return k.quick("pawl_due:", k.own, "pawl_queue:", k.own)
+	}
+	return k.quick("pawl_due:", k.own, "redisson_lock_queue:", k.tag)
 }
 
-func (k keys) toUnlock() (ks [4]string, channel string) {
-	if k.braced {
-		return [4]string{k.main, k.due(), k.queue(), k.token()}, k.lockChannel()
-	}
-	const due, queue, token, ch = "pawl_due:", "redisson_lock_queue:", "pawl_token:", "redisson_lock__channel:"
-	all := due + k.own + queue + k.tag + token + k.own + ch + k.tag
-	a := len(due) + len(k.own)
-	b := a + len(queue) + len(k.tag)
-	c := b + len(token) + len(k.own)
-	return [4]string{k.main, all[:a], all[a:b], all[b:c]}, all[c:]
+func (k keys) quick(due, of, other, tag string) [4]string {
+	const token = "pawl_token:"
+	all := due + of + other + tag + token + k.own
+	a := len(due) + len(of)
+	b := a + len(other) + len(tag)
+	return [4]string{k.main, all[:a], all[a:b], all[b:]}
 }
 
 func (k keys) counter() string { return "redisson_lock_token:" + k.tag }

@@ -17,6 +17,8 @@ type lane struct {
 	busy  bool          // under lanes.mu
 	since time.Time     // under lanes.mu: when it began with what it does
 
+	flight []*call // under lanes.mu: what it took and has no answer to
+
 	// Of whoever keeps it busy.
 	cmds []wire.Command
 	out  []wire.Result
@@ -63,6 +65,7 @@ func (ln *lane) inline(ctx context.Context, until time.Time, r request) (wire.Re
 func (ln *lane) send(batch []*call) {
 	conn, err := ln.connect()
 	if err != nil {
+		ln.landed()
 		for _, c := range batch {
 			c.finish(wire.Reply{}, fmt.Errorf("redis: cannot connect: %w: %w", driver.ErrNotDone, err))
 		}

@@ -30,7 +30,7 @@ type lanes struct {
 	mu       sync.Mutex
 	pending  []*call
 	lanes    [2]*lane
-	watching bool // rescue comes
+	watching bool // watch comes
 	closed   bool
 }
 
@@ -48,11 +48,7 @@ var (
 	errCut    = fmt.Errorf("redis: the driver was closed while a request was under way: %w", driver.ErrClosed)
 )
 
-var calls = sync.Pool{New: func() any {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return &call{done: make(chan struct{}, 1), timer: t}
-}}
+var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
 
 func newLanes(client wire.Client, m *modes) *lanes {
 	l := &lanes{redis: client, modes: m, cluster: client.Cluster(), closing: make(chan struct{})}
@@ -83,7 +79,8 @@ func (l *lanes) run(ctx context.Context, limit time.Duration, r request) (wire.R
 	if l.cluster {
 		return l.route(ctx, min(limit, maxLimit), r)
 	}
-	until := time.Now().Add(min(limit, maxLimit))
+	now := time.Now()
+	until := now.Add(min(limit, maxLimit))
 	if d, ok := ctx.Deadline(); ok && d.Before(until) {
 		until = d
 	}
@@ -91,36 +88,40 @@ func (l *lanes) run(ctx context.Context, limit time.Duration, r request) (wire.R
 		return ln.inline(ctx, until, r)
 	}
 	c := calls.Get().(*call)
-	c.request, c.until = r, until
-	c.timer.Reset(limit)
+	c.request, c.until, c.limit = r, until, now.Add(limit)
 	if !l.put(c) {
 		return wire.Reply{}, errClosed
 	}
+	var short <-chan time.Time
+	if limit < 10*stuck { // watch is too coarse for it
+		t := time.NewTimer(limit)
+		defer t.Stop()
+		short = t.C
+	}
 	var why error
-	select {
-	case <-c.done:
-		c.timer.Stop()
-		msg, err := c.msg, c.err
-		*c = call{done: c.done, timer: c.timer}
+	if gone := ctx.Done(); gone == nil && short == nil {
+		<-c.done
+	} else {
+		select {
+		case <-c.done:
+		case <-gone:
+			why = context.Cause(ctx)
+		case <-short:
+			why = errSlow
+		}
+	}
+	if why != nil {
+		if was := c.end(left); was < over {
+			return wire.Reply{}, unanswered(was, why)
+		}
+		<-c.done
+	}
+	msg, err := c.msg, c.err
+	if c.state.Load() == over { // else the lane still knows it
+		*c = call{done: c.done}
 		calls.Put(c)
-		return msg, err
-	case <-ctx.Done():
-		why = context.Cause(ctx)
-	case <-c.timer.C:
-		why = errSlow
-	case <-l.closing:
-		why = driver.ErrClosed
 	}
-	c.timer.Stop()
-	switch before := c.state.Swap(left); {
-	case before == queued && why == driver.ErrClosed:
-		return wire.Reply{}, errClosed
-	case before == queued:
-		return wire.Reply{}, notSent(why)
-	case why == driver.ErrClosed:
-		return wire.Reply{}, errCut
-	}
-	return wire.Reply{}, fmt.Errorf("redis: %w", why)
+	return msg, err
 }
 
 func notSent(why error) error {
@@ -160,26 +161,36 @@ func (l *lanes) put(cs ...*call) bool {
 		one.start()
 	case !two.busy && (len(l.pending) >= crowd || time.Since(one.since) > stuck):
 		two.start()
-	case !two.busy && !l.watching:
+	}
+	if !l.watching {
 		l.watching = true
-		time.AfterFunc(2*stuck, l.rescue)
+		time.AfterFunc(2*stuck, l.watch)
 	}
 	return true
 }
 
-// rescue starts the second lane if the first one is stuck and something waits for it.
-func (l *lanes) rescue() {
+// watch looks now and then, as long as there is something to do. It starts the second lane if the first one is stuck and
+// something waits for it, and lets those go whose time is over.
+func (l *lanes) watch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.watching = false
-	switch one, two := l.lanes[0], l.lanes[1]; {
-	case l.closed || len(l.pending) == 0 || !one.busy || two.busy:
-	case time.Since(one.since) > stuck:
-		two.start()
-	default:
-		l.watching = true
-		time.AfterFunc(2*stuck, l.rescue)
+	one, two := l.lanes[0], l.lanes[1]
+	if l.closed || len(l.pending) == 0 && !one.busy && !two.busy {
+		l.watching = false
+		return
 	}
+	now := time.Now()
+	for _, cs := range [][]*call{l.pending, one.flight, two.flight} {
+		for _, c := range cs {
+			if !c.limit.IsZero() && now.After(c.limit) {
+				c.expire(errSlow)
+			}
+		}
+	}
+	if len(l.pending) > 0 && one.busy && !two.busy && now.Sub(one.since) > stuck {
+		two.start()
+	}
+	time.AfterFunc(2*stuck, l.watch)
 }
 
 // start wakes the lane's goroutine. l.mu is held and the lane was not busy.
@@ -259,7 +270,16 @@ func (ln *lane) take() []*call {
 	default:
 		l.pending = nil
 	}
+	ln.flight = append(ln.flight[:0], batch...)
 	return batch
+}
+
+// landed says that the answers of what the lane took are about to be handed out.
+func (ln *lane) landed() {
+	ln.l.mu.Lock()
+	defer ln.l.mu.Unlock()
+	clear(ln.flight)
+	ln.flight = ln.flight[:0]
 }
 
 // close ends all calls and waits for the lanes.
@@ -267,6 +287,11 @@ func (l *lanes) close() {
 	l.mu.Lock()
 	if !l.closed {
 		l.closed = true
+		for _, cs := range [][]*call{l.pending, l.lanes[0].flight, l.lanes[1].flight} {
+			for _, c := range cs {
+				c.expire(driver.ErrClosed)
+			}
+		}
 		l.pending = nil
 		close(l.closing)
 		l.end()

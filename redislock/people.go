@@ -23,6 +23,7 @@ type people struct {
 type self struct {
 	who     driver.Holder
 	written time.Time
+	wake    string // the channel of its waiting places
 }
 
 type person struct {
@@ -42,8 +43,9 @@ func newPeople(l *lanes) *people {
 	return &people{lanes: l, ours: map[string]*self{}, known: map[string]person{}}
 }
 
-// here says that who asks with this ID, and describes it in the store if that was not done lately.
-func (p *people) here(id string, who driver.Holder) {
+// here says that who asks with this ID, and describes it in the store if that was not done lately. It answers the channel on
+// which the client's waiting places are called.
+func (p *people) here(id string, who driver.Holder) (wake string) {
 	c, now := client(id), time.Now()
 	p.mu.Lock()
 	s := p.ours[c]
@@ -51,17 +53,19 @@ func (p *people) here(id string, who driver.Holder) {
 		if len(p.ours) > whoMost {
 			clear(p.ours)
 		}
-		s = &self{}
+		s = &self{wake: wakePrefix + c}
 		p.ours[c] = s
 	}
+	wake = s.wake
 	age := now.Sub(s.written)
 	if age < whoAgain || age < whoRefresh && s.who == who {
 		p.mu.Unlock()
-		return
+		return wake
 	}
 	s.who, s.written = who, now
 	p.mu.Unlock()
 	p.write(c, who)
+	return wake
 }
 
 // refresh keeps the description alive while the client does nothing but renew.

@@ -26,6 +26,7 @@ type place struct {
 	inLine   bool     // may be in line
 	open     bool     // a request may be under way, or have won something
 	over     bool     // left
+	polled   bool     // the poller may know it
 
 	mu    sync.Mutex // held while Notify runs, so that it does not run after Leave or Release has returned
 	ended bool
@@ -81,7 +82,7 @@ func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 	case err == nil:
 		p.end()
 	case p.r.Wait && !p.inLine && !p.open: // there will be no Leave
-		p.d.poller.forget(p)
+		p.unpoll()
 		p.d.ear.forget(p, p.channels)
 		p.channels = nil
 	}
@@ -92,8 +93,7 @@ func (p *place) Try(ctx context.Context, span int) (driver.Grant, error) {
 // release falls between.
 func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
 	d := p.d
-	wake := wakePrefix + client(p.r.ID)
-	d.people.here(p.r.ID, p.r.Who)
+	wake := d.people.here(p.r.ID, p.r.Who)
 	listening, deaf := true, !d.modes.messages()
 	if p.r.Wait {
 		d.speak(wake)
@@ -131,6 +131,7 @@ func (p *place) try(ctx context.Context, span int) (driver.Grant, error) {
 		}
 	}
 	if deaf {
+		p.polled = true
 		d.poller.add(p)
 	}
 	return driver.Grant{}, p.refusal(held, people, deaf)
@@ -207,7 +208,7 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 	confirm := p.d.opts.Replicas > 0
 	if r.Kind == driver.Exclusive && span == 1 && !fenced && !confirm && !p.d.lanes.cluster && !p.d.busy.lately(k.main) {
 		if p.quick.script == nil { // once: an earlier request may still be on its way with it
-			p.quick = quick{script: locksScript, keys: k.toLock(), args: [3]string{r.ID, millis(r.TTL)}, n: 2, then: p}
+			p.quick = quick{script: locksScript, keys: k.toLock(), ttl: millis(r.TTL), args: [2]string{r.ID}, n: 1, then: p}
 		}
 		req.quick = &p.quick
 	} else {
@@ -399,8 +400,15 @@ func (p *place) end() {
 	p.ended = true
 	p.mu.Unlock()
 	if !ended && p.r.Wait {
-		p.d.poller.forget(p)
+		p.unpoll()
 		p.d.ear.forget(p, p.channels)
+	}
+}
+
+func (p *place) unpoll() {
+	if p.polled {
+		p.polled = false
+		p.d.poller.forget(p)
 	}
 }
 

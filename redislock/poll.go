@@ -213,7 +213,7 @@ func (l *lanes) many(ctx context.Context, limit time.Duration, rs []request) []a
 		case <-l.closing:
 		}
 		for ; i < len(cs); i++ {
-			cs[i].state.Store(left)
+			cs[i].end(left)
 			out[i].err = errSlow
 		}
 		break

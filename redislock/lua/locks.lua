@@ -1,17 +1,18 @@
 -- Takes plain locks that nobody has and nobody waits for, many at once, for one token each.
--- KEYS for each 1 lock, 2 due, 3 other, 4 token; ARGV for each 1 id, 2 ttl
--- Replies for each the token, or "" if the case is another one and nothing was done, or an error.
+-- KEYS for each 1 lock, 2 due, 3 other, 4 token; ARGV 1 ttl, then for each the id
+-- Replies a token, which serves for all, and for each 1, or "" if the case is another one and nothing was done, or an error.
 local call, time = redis.pcall, redis.call('TIME')
-local now, out = time[1] .. string.sub('00000' .. time[2], -6), {}
-for i = 1, #ARGV / 2 do
-  local lock, token, answer = KEYS[4 * i - 3], KEYS[4 * i], ''
-  if call('EXISTS', lock, KEYS[4 * i - 2], KEYS[4 * i - 1]) == 0 then
+local now, ttl = time[1] .. string.sub('00000' .. time[2], -6), ARGV[1]
+local out = {now}
+for i = 2, #ARGV do
+  local k = 4 * i - 7
+  local lock, token, answer = KEYS[k], KEYS[k + 3], ''
+  if call('EXISTS', lock, KEYS[k + 1], KEYS[k + 2]) == 0 then
     local old = call('SET', token, now, 'PX', '86400001', 'GET')
     if not old or type(old) == 'string' and #old == 16 and old < now then
-      answer = call('HSET', lock, ARGV[2 * i - 1], '1')
+      answer = call('HSET', lock, ARGV[i], '1')
       if answer == 1 then
-        local set = call('PEXPIRE', lock, ARGV[2 * i])
-        answer = now
+        local set = call('PEXPIRE', lock, ttl)
         if set ~= 1 then
           call('DEL', lock)
           answer = set
