@@ -26,6 +26,7 @@ var exclusionRules = []Rule{
 		Name:     "grabbers never overlap",
 		Sentence: "However many contenders of several processes try at once, at most one of them holds the name.",
 		each:     single,
+		slow:     true,
 		check: func(c *run) {
 			const goroutines, rounds = 8, 5
 			drivers := []driver.Driver{c.driver(), c.driver(), c.driver()}

@@ -14,7 +14,7 @@ type Rule struct {
 	each  []driver.Kind // run once for each of these that is carried; nil: once
 	with  []driver.Kind // runs only if all of these are carried, for the first; nil: for the first of alone that is carried
 	needs powers
-	slow  bool // sleeps: in real time it runs beside others
+	slow  bool // sleeps, or waits for a driver that may poll: in real time it runs beside others
 	check func(c *run)
 }
 

@@ -47,6 +47,7 @@ var waitingRules = []Rule{
 		Sentence: "A driver subscribes before it reads: a release right behind the refusal is told too.",
 		each:     single,
 		needs:    notifies,
+		slow:     true,
 		check: func(c *run) {
 			d1, d2 := c.pair()
 			for i := range 30 {
