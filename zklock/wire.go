@@ -315,7 +315,7 @@ func (c *wireConn) read(p []byte) (int, error) {
 			return 0, err
 		}
 		size := int(binary.BigEndian.Uint32(head))
-		if size < headSize-4 {
+		if size < headSize-4 || size > maxFrame {
 			return 0, fmt.Errorf("the server sends a frame of %d bytes", size)
 		}
 		if c.frame == 0 {
@@ -342,6 +342,9 @@ func (c *wireConn) read(p []byte) (int, error) {
 	c.left -= n
 	return n, err
 }
+
+// maxFrame is far above what a server sends (jute.maxbuffer, 1 MB unless somebody raised it).
+const maxFrame = 64 << 20
 
 // eventXid marks what is no answer.
 const eventXid = -1
