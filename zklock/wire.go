@@ -228,9 +228,10 @@ func (w *wire) greet(words []byte) []byte {
 	return words
 }
 
-// awaitWatches holds back what the server says on a new connection of an old session until the library has asked it to
-// set its watches again, or for so long that it seems to have none. The library reads the zxid that the request names without a lock, while answers may already change it: a change
-// during the outage would be missed, or memory be read while it is written.
+// awaitWatches holds back what the server says on a new connection of an old session until the library has asked it to set
+// its watches again, or for so long that it seems to have none. The library reads the zxid that the request names without a
+// lock, while answers may already change it: a change during the outage would be missed, or memory be read while it is
+// written.
 func (c *wireConn) awaitWatches() {
 	h := c.w.watching.Load()
 	if h == nil || !h.used.Load() {
