@@ -130,7 +130,8 @@ func TestTrustEndsBeforeTheStoresHold(t *testing.T) {
 							t.Fatalf("trusted for %v, kept for %v", left, r.Holds[0].Remaining)
 						}
 					}
-					if late < min(ttl/4, 3*time.Second) { // as long as a renewal waits
+					// As long as a renewal waits. Renewals come at whole milliseconds, which is coarse for the shortest TTL.
+					if late < min(ttl/4, 3*time.Second) && (ttl > 30*time.Millisecond || late <= ttl/20) {
 						want(t, "kept alive", l.Err(), error(nil))
 					}
 					wire.cut(errBroken)

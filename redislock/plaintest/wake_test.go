@@ -249,7 +249,7 @@ func TestPolling(t *testing.T) {
 	before, others := calls(s, "mget"), calls(s, "get")
 	time.Sleep(2 * time.Second)
 	looks := calls(s, "mget") - before
-	if took := time.Since(began); looks < 1 || looks > int(took/(5*time.Millisecond)) {
+	if took := time.Since(began); looks < 1 || looks > int(took/(4*time.Millisecond)) {
 		t.Errorf("%d commands in %v", looks, took)
 	}
 	if n := calls(s, "get") - others + trackers(s); n > 0 {
