@@ -37,6 +37,7 @@ var countGoals = []struct {
 	// dead rows every 5 s besides, with some statements that fall into the two seconds or not.
 	{"idle", "commands_per_s", "commands a second while 200 wait", 5, map[string]float64{"mysql": 20, "postgres": 10, "redlock": 3 * 5}},
 	{"idle", "goroutines_per_item", "goroutines for each that waits", 0.05, map[string]float64{"redlock": 0.1}}, // some a member
+	// So do they here.
 	{"held", "commands_per_s", "commands a second to renew 1,000 leases of 6 s", 20, map[string]float64{"mysql": 30, "redlock": 3 * 20}},
 	{"held", "goroutines_per_item", "goroutines for each lease", 0.01, nil},
 }

@@ -49,7 +49,7 @@ type call struct {
 const (
 	queued int32 = iota
 	sent
-	over
+	over // answered
 	left // nobody waits for the answer any more
 )
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -180,17 +181,20 @@ func (l *lanes) watch() {
 		return
 	}
 	now := time.Now()
-	for _, cs := range [][]*call{l.pending, one.flight, two.flight} {
-		for _, c := range cs {
-			if !c.limit.IsZero() && now.After(c.limit) {
-				c.expire(errSlow)
-			}
+	for _, c := range l.unanswered() {
+		if !c.limit.IsZero() && now.After(c.limit) {
+			c.expire(errSlow)
 		}
 	}
 	if len(l.pending) > 0 && one.busy && !two.busy && now.Sub(one.since) > stuck {
 		two.start()
 	}
 	time.AfterFunc(2*stuck, l.watch)
+}
+
+// unanswered are all calls that are queued or on their way. l.mu is held.
+func (l *lanes) unanswered() []*call {
+	return slices.Concat(l.pending, l.lanes[0].flight, l.lanes[1].flight)
 }
 
 // start wakes the lane's goroutine. l.mu is held and the lane was not busy.
@@ -287,10 +291,8 @@ func (l *lanes) close() {
 	l.mu.Lock()
 	if !l.closed {
 		l.closed = true
-		for _, cs := range [][]*call{l.pending, l.lanes[0].flight, l.lanes[1].flight} {
-			for _, c := range cs {
-				c.expire(driver.ErrClosed)
-			}
+		for _, c := range l.unanswered() {
+			c.expire(driver.ErrClosed)
 		}
 		l.pending = nil
 		close(l.closing)

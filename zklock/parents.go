@@ -10,7 +10,7 @@ import (
 )
 
 // mkdir makes a directory and whatever is missing above it, as containers, which the servers remove when they have been
-// empty for a while. What exists is not touched, and needs no rights. Servers before 3.5 get plain nodes.
+// empty for a while. What exists is not touched, and needs no rights.
 func (d *Driver) mkdir(ctx context.Context, dir string) error {
 	_, err := call(ctx, func() (string, error) { return d.conn.CreateContainer(dir, []byte{}, zk.FlagContainer, d.acl) })
 	switch {
@@ -25,12 +25,6 @@ func (d *Driver) mkdir(ctx context.Context, dir string) error {
 			return err
 		}
 		return d.mkdir(ctx, dir)
-	case ctx.Err() != nil, passing(err), refused(err):
-		return describe("create the directory", dir, err)
-	}
-	_, err = call(ctx, func() (string, error) { return d.conn.Create(dir, []byte{}, zk.FlagPersistent, d.acl) })
-	if errors.Is(err, zk.ErrNodeExists) {
-		return nil
 	}
 	return describe("create the directory", dir, err)
 }
