@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -137,6 +138,29 @@ func TestFailuresAreShown(t *testing.T) {
 	}
 	if r := bench.Find(rs, "linger", "redis", "SET NX PX, every 10 ms"); r != nil {
 		t.Errorf("a case that is not for a client: %+v", r)
+	}
+}
+
+// TestProfiles: each client has its profiles, whatever it is called.
+func TestProfiles(t *testing.T) {
+	s := &stage{}
+	defer s.close()
+	p := testPlan(t)
+	p.Profile = t.TempDir()
+	p.Note = func(text string) { t.Error(text) }
+	st := s.launch([]string{"redis"}, func(string) {})
+	if len(st) != 1 {
+		t.Fatal("no Redis")
+	}
+	p.Targets = targets(st[0], []string{"bsm/redislock"})
+	p.Cases = []bench.Case{{Name: "cycle", Kind: bench.Cycles, Goroutines: 1, Processes: 1, Own: true}}
+	if _, err := p.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"cpu", "allocs", "block", "mutex"} {
+		if i, err := os.Stat(filepath.Join(p.Profile, "cycle.redis.bsm-redislock."+kind)); err != nil || i.Size() == 0 {
+			t.Errorf("no profile %s: %v", kind, err)
+		}
 	}
 }
 

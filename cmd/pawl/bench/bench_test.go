@@ -119,6 +119,17 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+func TestFileName(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"hot-1.redis.pawl", "hot-1.redis.pawl"}, {"bsm/redislock", "bsm-redislock"}, {"SET NX PX, every 10 ms", "SET-NX-PX--every-10-ms"},
+		{"a\\b:c*d?e\"f<g>h|i\x00j\nk\xff", "a-b-c-d-e-f-g-h-i-j-k-"}, {"café_1", "café_1"},
+	} {
+		if got := fileName(c.text); got != c.want {
+			t.Errorf("fileName(%q) = %q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
 func TestAuthority(t *testing.T) {
 	for _, c := range []struct{ rest, hosts, user string }{
 		{"//a:1,b:2/path", "a:1,b:2", ""}, {"//me:p@ss@a:1,b?x=1", "a:1,b", "me:p@ss@"}, {"//h", "h", ""},

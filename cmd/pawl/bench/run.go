@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Run measures all cases, in order, each with all clients beside each other. A client that fails has its error in its
@@ -65,7 +66,7 @@ func (p *Plan) Run(ctx context.Context) ([]Result, error) {
 		for n, e := range es {
 			if p.Profile != "" && c.Kind == Cycles && e.err == nil && ctx.Err() == nil {
 				p.progress("%s: profiles of %s, %s", c.Name, e.t.Backend, e.t.Client)
-				base := filepath.Join(p.Profile, strings.ReplaceAll(c.Name+"."+e.t.Backend+"."+e.t.Client, " ", "-"))
+				base := filepath.Join(p.Profile, fileName(c.Name+"."+e.t.Backend+"."+e.t.Client))
 				for i, block := range []bool{false, true} {
 					e.key = fmt.Sprintf("bench:%s:%s:profile:%d:%d", id, c.Name, n, i)
 					if _, err := e.cycles(ctx, base, block); err != nil {
@@ -88,6 +89,16 @@ func (p *Plan) Run(ctx context.Context) ([]Result, error) {
 		}
 	}
 	return all, nil
+}
+
+// fileName is text with a "-" for each character that some system does not allow in a file's name, or that a shell would split at.
+func fileName(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._-+@=", r) {
+			return r
+		}
+		return '-'
+	}, text)
 }
 
 // reach connects once for each target, and tells which cannot be used.
