@@ -16,8 +16,8 @@ import (
 // lanes sends the requests of a driver to the server. Whatever is pending when a lane gets free is sent as one pipeline
 // (natural batching), without a timer: alone, a request is sent at once; under load, pipelines grow by themselves.
 //
-// Over rueidis each lane has a connection of its own and is alone on it, so that it is served on the synchronous path. A second
-// lane lets the server work while the first one hands out answers.
+// Over rueidis each lane has a connection of its own and is alone on it, so that it is served on the synchronous path. The others
+// let the server work while the first one hands out answers.
 type lanes struct {
 	redis    wire.Client
 	modes    *modes
@@ -30,15 +30,15 @@ type lanes struct {
 
 	mu       sync.Mutex
 	pending  []*call
-	lanes    [2]*lane
+	lanes    [4]*lane
 	watching bool // watch comes
 	closed   bool
 }
 
 const (
-	maxBatch = 512
-	crowd    = 16                    // pending requests that call for the second lane
-	stuck    = 50 * time.Millisecond // after which the second lane does not wait for a crowd
+	maxBatch = 64                    // requests of a pipeline: one that takes all that is pending leaves nothing for the others
+	crowd    = 4                     // pending requests that call for another lane
+	stuck    = 50 * time.Millisecond // after which another lane does not wait for a crowd
 	minLimit = time.Second           // a connection whose answers nobody waits for any more is given up after this, at the earliest
 	maxLimit = 5 * time.Second       // and at the latest
 )
@@ -157,12 +157,7 @@ func (l *lanes) put(cs ...*call) bool {
 		return false
 	}
 	l.pending = append(l.pending, cs...)
-	switch one, two := l.lanes[0], l.lanes[1]; {
-	case !one.busy:
-		one.start()
-	case !two.busy && (len(l.pending) >= crowd || time.Since(one.since) > stuck):
-		two.start()
-	}
+	l.more()
 	if !l.watching {
 		l.watching = true
 		time.AfterFunc(2*stuck, l.watch)
@@ -170,13 +165,31 @@ func (l *lanes) put(cs ...*call) bool {
 	return true
 }
 
-// watch looks now and then, as long as there is something to do. It starts the second lane if the first one is stuck and
-// something waits for it, and lets those go whose time is over.
+// more starts a lane for what is pending: the first one that is free, if nobody works, there is a crowd, or all that work are
+// stuck. l.mu is held.
+func (l *lanes) more() {
+	var free *lane
+	for _, ln := range l.lanes {
+		switch {
+		case !ln.busy:
+			if free == nil {
+				free = ln
+			}
+		case len(l.pending) < crowd && time.Since(ln.since) <= stuck:
+			return
+		}
+	}
+	if free != nil {
+		free.start()
+	}
+}
+
+// watch looks now and then, as long as there is something to do. It starts another lane if those that work are stuck and
+// something waits for them, and lets those go whose time is over.
 func (l *lanes) watch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	one, two := l.lanes[0], l.lanes[1]
-	if l.closed || len(l.pending) == 0 && !one.busy && !two.busy {
+	if l.closed || len(l.pending) == 0 && !slices.ContainsFunc(l.lanes[:], func(ln *lane) bool { return ln.busy }) {
 		l.watching = false
 		return
 	}
@@ -186,15 +199,19 @@ func (l *lanes) watch() {
 			c.expire(errSlow)
 		}
 	}
-	if len(l.pending) > 0 && one.busy && !two.busy && now.Sub(one.since) > stuck {
-		two.start()
+	if len(l.pending) > 0 {
+		l.more()
 	}
 	time.AfterFunc(2*stuck, l.watch)
 }
 
 // unanswered are all calls that are queued or on their way. l.mu is held.
 func (l *lanes) unanswered() []*call {
-	return slices.Concat(l.pending, l.lanes[0].flight, l.lanes[1].flight)
+	all := slices.Clone(l.pending)
+	for _, ln := range l.lanes {
+		all = append(all, ln.flight...)
+	}
+	return all
 }
 
 // start wakes the lane's goroutine. l.mu is held and the lane was not busy.
