@@ -175,21 +175,23 @@ func (d *Driver) Renew(ctx context.Context, hs []driver.Hold) []error {
 			}
 			return notHeldUnless(b.renew(r, h))
 		}}
-		if errs[i] = d.open(ctx, "renew"); errs[i] == nil && !d.queue.post(ops[i]) {
-			errs[i] = errClosed()
+	}
+	err := d.open(ctx, "renew")
+	if err == nil && !d.queue.post(ops...) { // together: one by one, the first would be alone in a transaction
+		err = errClosed()
+	}
+	if err != nil {
+		for i := range errs {
+			errs[i] = err
 		}
-		if errs[i] != nil {
-			ops[i] = nil
-		}
+		return errs
 	}
 	timeout, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	over := make(chan time.Time)
 	context.AfterFunc(timeout, func() { close(over) })
 	for i, o := range ops {
-		if o != nil {
-			_, errs[i] = d.await(ctx, "renew", o, over, patience)
-		}
+		_, errs[i] = d.await(ctx, "renew", o, over, patience)
 	}
 	return errs
 }

@@ -152,15 +152,15 @@ func (q *queue) seize() bool {
 	return true
 }
 
-// post queues a request, if the driver is open.
-func (q *queue) post(o *op) bool {
+// post queues requests, if the driver is open.
+func (q *queue) post(os ...*op) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		return false
 	}
-	q.pending = append(q.pending, o)
-	if !q.running {
+	q.pending = append(q.pending, os...)
+	if !q.running && len(os) > 0 {
 		q.running = true
 		q.wg.Go(q.work)
 	}

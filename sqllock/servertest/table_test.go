@@ -100,7 +100,8 @@ func testIdle(t *testing.T, s product) {
 	if s.dialect == sqllock.PostgreSQL {
 		limit = 12
 	}
-	holder, d := s.open(t), s.open(t)
+	holder := s.open(t)
+	d, sent := s.tapped(t)
 	for i := range 100 {
 		name := fmt.Sprint("name ", i)
 		mustTake(t, holder, name, time.Hour)
@@ -112,6 +113,12 @@ func testIdle(t *testing.T, s product) {
 	if rate > limit {
 		t.Errorf("%.1f statements/s, at most %.0f are right", rate, limit)
 	}
+	settle(t, "looks without the question whether it lives itself", func() bool {
+		sent.take()
+		time.Sleep(2 * time.Second)
+		all := strings.Join(sent.take(), "\n")
+		return strings.Contains(all, ".version") && !strings.Contains(all, "SELECT id FROM")
+	})
 }
 
 // Renewing all leases of a client takes a read and a write, however many there are.
