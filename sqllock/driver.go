@@ -79,10 +79,13 @@ func New(db *sql.DB, dialect Dialect, opts *Options) *Driver {
 // store is how a kind of database keeps records.
 type store interface {
 	turn(q *queue)                                                             // runs what is queued
+	alone(ctx context.Context, patience time.Duration, q *queue, o *op) bool   // runs a request in its caller's goroutine, or queues it again; false: it is to be queued
 	see(ctx context.Context, names []string, whole bool) (*sight, error)       // reads names; whole: and who lives
 	page(ctx context.Context, from, end, cursor []byte, n int) (*sight, error) // reads a range of names
 	wait(places bool) (news <-chan struct{}, anew bool)                        // tells when places of this driver were called
 	polls() bool                                                               // nobody tells: look again and again
+	hears() bool                                                               // tells of those who come to wait for what is held here
+	waiting() string                                                           // which of these, for people
 	unwait()                                                                   // ends that
 	where() string                                                             // for errors
 	close()

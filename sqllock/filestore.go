@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/pawl-lock/pawl/driver"
 )
@@ -44,6 +45,9 @@ func (s *fileStore) turn(q *queue) {
 	}
 	q.answer(ops, err)
 }
+
+// alone leaves a request to turn, whose transaction has the others as well that come while it waits for the write lock.
+func (s *fileStore) alone(context.Context, time.Duration, *queue, *op) bool { return false }
 
 func (s *fileStore) begin(q *queue) (*fileTx, error) {
 	var p pause
@@ -336,6 +340,10 @@ func (s *fileStore) wait(places bool) (news <-chan struct{}, anew bool) {
 }
 
 func (s *fileStore) polls() bool { return false }
+
+func (s *fileStore) hears() bool { return false }
+
+func (s *fileStore) waiting() string { return "notifications" }
 
 func (s *fileStore) unwait() { s.bell.close() }
 

@@ -113,7 +113,7 @@ func (l *listener) set(live bool, why string) {
 
 // ears is who is to be told of those who come to wait for what this driver holds; "": it does not hear.
 func (d *Driver) ears() string {
-	if s, ok := d.store.(*serverStore); ok && s.listener.isLive() {
+	if d.store.hears() {
 		return d.process
 	}
 	return ""
@@ -301,17 +301,8 @@ func (w *waker) place(id string) *place {
 // Waiting says how the driver learns that a place may come: "polling", with the reason if it could be told, or
 // "notifications". It is for people, and means something only while places wait.
 func (d *Driver) Waiting() string {
-	s, ok := d.store.(*serverStore)
-	if !ok {
-		return "notifications"
+	if d.bad != nil {
+		return "polling"
 	}
-	s.listener.mu.Lock()
-	defer s.listener.mu.Unlock()
-	switch {
-	case s.listener.live:
-		return "notifications"
-	case s.listener.why != "":
-		return "polling: " + s.listener.why
-	}
-	return "polling"
+	return d.store.waiting()
 }

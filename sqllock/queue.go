@@ -51,7 +51,7 @@ func (d *Driver) start(ctx context.Context, what string, patience time.Duration,
 	if err := d.open(ctx, what); err != nil {
 		return nil, err
 	}
-	if d.queue.alone(ctx, patience, o) {
+	if d.store.alone(ctx, patience, &d.queue, o) {
 		select {
 		case <-o.done:
 			if failed(o.err) && ctx.Err() != nil {
@@ -118,28 +118,6 @@ func (d *Driver) answer(what string, err error) error {
 	return err
 }
 
-// alone runs a request in the caller's goroutine if nothing else runs or is queued, and reports whether it did. The request
-// has its answer then, or is queued since others were in the way. A statement that is under way when ctx ends, or patience,
-// is given up together with its connection.
-func (q *queue) alone(ctx context.Context, patience time.Duration, o *op) bool {
-	s, ok := q.d.store.(*serverStore)
-	if !ok || !q.seize() {
-		return false
-	}
-	defer q.wg.Done()
-	bounded, cancel := context.WithTimeout(ctx, min(patience, longestStatement))
-	defer cancel()
-	stop := context.AfterFunc(q.d.ctx, cancel)
-	defer stop()
-	s.serve(bounded, q, []*op{o})
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.running = len(q.pending) > 0; q.running {
-		q.wg.Go(q.work)
-	}
-	return true
-}
-
 // seize makes the caller the one who runs requests, if there is nobody.
 func (q *queue) seize() bool {
 	q.mu.Lock()
@@ -150,6 +128,16 @@ func (q *queue) seize() bool {
 	q.running = true
 	q.wg.Add(1)
 	return true
+}
+
+// pass leaves what is queued to a goroutine, after seize.
+func (q *queue) pass() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running = len(q.pending) > 0; q.running {
+		q.wg.Go(q.work)
+	}
+	q.wg.Done()
 }
 
 // post queues requests, if the driver is open.

@@ -159,6 +159,23 @@ func (s *serverStore) turn(q *queue) {
 	}
 }
 
+// alone runs a request that meets no other. A statement that is under way when ctx ends, or patience, is given up together with its
+// connection.
+func (s *serverStore) alone(ctx context.Context, patience time.Duration, q *queue, o *op) bool {
+	if !q.seize() {
+		return false
+	}
+	defer q.pass()
+	bounded, cancel := context.WithTimeout(ctx, min(patience, longestStatement))
+	defer cancel()
+	stop := context.AfterFunc(s.d.ctx, cancel)
+	defer stop()
+	if !s.serve(bounded, q, []*op{o}) {
+		s.pause.wait(bounded, s.d.ctx) // whoever waited in vain finds the request queued
+	}
+	return true
+}
+
 // serve runs requests. It answers false if some were queued again, since others were in the way.
 func (s *serverStore) serve(ctx context.Context, q *queue, ops []*op) bool {
 	again, err := s.run(ctx, ops)
@@ -466,6 +483,20 @@ func (s *serverStore) wait(places bool) (news <-chan struct{}, anew bool) {
 }
 
 func (s *serverStore) polls() bool { return !s.listener.isLive() }
+
+func (s *serverStore) hears() bool { return s.listener.isLive() }
+
+func (s *serverStore) waiting() string {
+	s.listener.mu.Lock()
+	defer s.listener.mu.Unlock()
+	switch {
+	case s.listener.live:
+		return "notifications"
+	case s.listener.why != "":
+		return "polling: " + s.listener.why
+	}
+	return "polling"
+}
 
 func (s *serverStore) unwait() { s.listener.stop() }
 
