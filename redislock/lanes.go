@@ -36,7 +36,7 @@ type lanes struct {
 }
 
 const (
-	maxBatch = 64                    // requests of a pipeline: one that takes all that is pending leaves nothing for the others
+	minBatch = 64                    // requests that a pipeline may take in any case; of more, it leaves the other lanes their share
 	crowd    = 4                     // pending requests that call for another lane
 	stuck    = 50 * time.Millisecond // after which another lane does not wait for a crowd
 	minLimit = time.Second           // a connection whose answers nobody waits for any more is given up after this, at the earliest
@@ -283,11 +283,12 @@ func (ln *lane) take() []*call {
 	if l.closed {
 		batch = nil
 	}
+	most := max(minBatch, len(batch)/len(l.lanes))
 	switch {
 	case len(batch) == 0:
 		ln.busy = false
-	case len(batch) > maxBatch:
-		batch, l.pending = batch[:maxBatch:maxBatch], batch[maxBatch:]
+	case len(batch) > most:
+		batch, l.pending = batch[:most:most], batch[most:]
 	default:
 		l.pending = nil
 	}

@@ -181,8 +181,8 @@ func (l *lanes) many(ctx context.Context, limit time.Duration, rs []request) []a
 	out := make([]answer, len(rs))
 	if l.cluster {
 		var wg sync.WaitGroup
-		for from := 0; from < len(rs); from += maxBatch {
-			to := min(from+maxBatch, len(rs))
+		for from := 0; from < len(rs); from += abreast {
+			to := min(from+abreast, len(rs))
 			for i := from; i < to; i++ {
 				wg.Go(func() { out[i].msg, out[i].err = l.route(ctx, limit, rs[i]) })
 			}
