@@ -35,7 +35,7 @@
 //
 // N is the name, behind Options.Prefix. [N] is {N}, or N if it contains a brace; [[N]] is {N}, or :N if it contains a brace.
 //
-//	N                              hash      lock, fair lock, read-write lock                 Redisson
+//	N                              hash      lock, fair lock, read-write lock                 Redisson (see below)
 //	N                              string    free permits of a semaphore                      Redisson
 //	[N]:timeout                    zset      permits that are out, by expiry                  Redisson
 //	[N]:<owner>:rwlock_timeout:1   string    one read hold                                    Redisson
@@ -43,12 +43,18 @@
 //	redisson_lock_timeout:[N]      zset      until when each in it waits                      Redisson
 //	redisson_lock_token:[N]        string    counter of the fenced lock                       Redisson
 //	pawl_token:[[N]]               string    last token reserved; kept for a day past it      pawl
+//	pawl_clock:                    string    highest token stamped on any name; likewise      pawl
 //	pawl_line:[[N]]                zset      waiting places by arrival                        pawl
 //	pawl_due:[[N]]                 zset      until when each counts as alive; undone requests pawl
 //	pawl_lock:[[N]]                hash      election or once                                 pawl
 //	pawl_held:[[N]]                hash      tokens of read holds and permits                 pawl
 //	pawl_permits:[[N]]             zset      pawl's permits by owner                          pawl
 //	pawl_who:<client uuid>         string    who that client is, in JSON                      pawl
+//
+// The field of a hold has Redisson's re-entry count, which no client but the holder reads. A mutex or fair lock that was taken for
+// one token on one server has its token there instead ("stamped"), above all of pawl_clock: and of pawl_token:[[N]], which is then
+// removed: such a name leaves nothing behind when it is free. A hold for several tokens, of another kind, or in a cluster,
+// has the count 1, and its tokens in pawl_token:[[N]].
 //
 // All keys of pawl's own have a TTL. A semaphore that pawl made is kept for a day after its last use, one that Redisson
 // made for ever. Channels are Redisson's redisson_lock__channel:[N], redisson_rwlock:[N], redisson_sc:[N], with Redisson's

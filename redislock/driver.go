@@ -252,9 +252,11 @@ func (d *Driver) finish(ctx context.Context, e ending) (bool, error) {
 		return d.finishByTransaction(ctx, e)
 	}
 	var r request
+	var u *unlocking
 	if h.Kind == driver.Exclusive && h.Token != 0 && e.last == h.Token && e.keep <= 0 && !e.leave && !d.lanes.cluster && !d.busy.lately(k.main) {
-		u := &unlocking{d: d, k: k, e: e}
-		u.quick = quick{script: unlocksScript, keys: k.toUnlock(), args: [2]string{h.ID, number(h.Token)}, n: 2, then: u}
+		u = unlockings.Get().(*unlocking)
+		u.d, u.k, u.e = d, k, e
+		u.quick = quick{script: unlocksScript, keys: k.toUnlock(), nkeys: 3, args: [2]string{h.ID, number(h.Token)}, nargs: 2, then: u}
 		r.quick = &u.quick
 	} else {
 		r = e.request(k)
@@ -264,11 +266,17 @@ func (d *Driver) finish(ctx context.Context, e ending) (bool, error) {
 		return d.finishByTransaction(ctx, e)
 	}
 	if err != nil {
-		return false, err
+		return false, err // a lane may still know u
+	}
+	if u != nil {
+		*u = unlocking{}
+		unlockings.Put(u)
 	}
 	n, err := msg.AsInt64()
 	return n == 1, err
 }
+
+var unlockings = sync.Pool{New: func() any { return new(unlocking) }}
 
 // unlocking is the quick end of a hold.
 type unlocking struct {
@@ -304,7 +312,7 @@ func (e ending) request(k keys) request {
 		return request{
 			script: unrwScript,
 			keys:   []string{k.main, k.line(), k.due(), k.token(), k.held(), k.readHold(h.ID)},
-			args:   append(args, k.rwChannel(), millis(grace(h.Kind)), how, late, write, k.base),
+			args:   append(args, k.rwChannel(), millis(grace(h.Kind)), how, late, write, k.base()),
 		}
 	case driver.Permits:
 		names := permitNames(h.ID, max(h.Permits, 1))

@@ -23,9 +23,10 @@ type request struct {
 type quick struct {
 	script *script
 	keys   [4]string
-	ttl    string // of a lock, which all requests of a command share
 	args   [2]string
-	n      int // args in use
+	nkeys  int    // keys in use
+	nargs  int    // args in use
+	ttl    string // of a lock, which all requests of a command share
 	then   expander
 }
 
@@ -143,16 +144,19 @@ func (x *exchange) command(t *batch) wire.Command {
 	ln := x.lane
 	from := len(ln.args)
 	for _, c := range t.calls {
-		ln.args = append(ln.args, c.quick.keys[:]...)
+		ln.args = append(ln.args, c.quick.keys[:c.quick.nkeys]...)
+	}
+	if t.script.clock {
+		ln.args = append(ln.args, clockKey)
 	}
 	mid := len(ln.args)
 	if ttl := c.quick.ttl; ttl != "" {
 		ln.args = append(ln.args, ttl)
 	}
 	for _, c := range t.calls {
-		ln.args = append(ln.args, c.quick.args[:c.quick.n]...)
+		ln.args = append(ln.args, c.quick.args[:c.quick.nargs]...)
 	}
-	return t.script.command(whole, ln.args[from:mid:mid], ln.args[mid:])
+	return t.script.with(whole, ln.args[from:mid:mid], ln.args[mid:])
 }
 
 func (x *exchange) answer(t *batch, r wire.Result) {

@@ -552,6 +552,89 @@ func TestTokensRiseOverAStepBack(t *testing.T) {
 	}
 }
 
+// Where nothing is kept for the name, the clock key does the same for all names at once.
+func TestStampsRiseOverAStepBack(t *testing.T) {
+	t.Parallel()
+	s, raw := start(t)
+	d, bare := open(t, s.URL, nil), open(t, s.URL, &redislock.Options{NoScripts: true})
+	ahead := time.Now().Add(time.Hour).UnixMicro()
+	do(t, raw, "SET", "pawl_clock:", strconv.FormatInt(ahead, 10), "EX", "100000")
+	last := map[string]int64{}
+	rises := func(a *asker, span int) {
+		t.Helper()
+		if last := max(last[a.r.Name], ahead); a.grant.Token <= last || a.grant.Token > last+100 {
+			t.Errorf("%s of %q: token %d follows %d", a.r.Kind, a.r.Name, a.grant.Token, last)
+		}
+		last[a.r.Name] = a.grant.Token + int64(span) - 1
+		if err := a.d.Release(t.Context(), a.r.Hold, driver.End{Last: last[a.r.Name]}); err != nil {
+			t.Error(err)
+		}
+	}
+	kinds := []driver.Kind{driver.Exclusive, driver.Fair, driver.Exclusive, driver.Write, driver.Read, driver.Write, driver.Leader, driver.Permits}
+	for range 3 {
+		for _, kind := range kinds {
+			rises(ask(t, d, kind, kind.Family().String()).get(), 1)
+		}
+		wide := ask(t, d, driver.Exclusive, "exclusive")
+		g, err := wide.p.Try(t.Context(), 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wide.grant, wide.r.Token = g, g.Token
+		rises(wide, 5)
+		rises(ask(t, bare, driver.Exclusive, "exclusive").get(), 1)
+	}
+	if ttl := number(t, raw, "PTTL", "pawl_clock:"); ttl < 86_400_000+3_500_000 {
+		t.Errorf("the number is kept for %d ms, the clock needs an hour to pass it, and a day more is due", ttl)
+	}
+}
+
+// A name that was locked and unlocked leaves nothing behind.
+func TestNothingIsKeptForAName(t *testing.T) {
+	t.Parallel()
+	s, raw := start(t)
+	d := open(t, s.URL, nil)
+	for i := range 10 {
+		a := ask(t, d, driver.Exclusive, "a"+strconv.Itoa(i)).get()
+		b := ask(t, d, driver.Fair, "b"+strconv.Itoa(i)).get()
+		a.release()
+		b.release()
+	}
+	c, e := ask(t, d, driver.Exclusive, "c"), ask(t, d, driver.Exclusive, "e")
+	gs, err := d.TryAll(t.Context(), []driver.Place{c.p, e.p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.r.Token, e.r.Token = gs[0].Token, gs[1].Token
+	c.release()
+	e.release()
+	for _, key := range list(t, raw, "KEYS", "*") {
+		if key != "pawl_clock:" && !strings.HasPrefix(key, "pawl_who:") {
+			t.Errorf("%q is left", key)
+		}
+	}
+}
+
+// Whatever somebody writes into the clock key, names go on.
+func TestClockKeyOfOthers(t *testing.T) {
+	t.Parallel()
+	s, raw := start(t)
+	d := open(t, s.URL, nil)
+	for _, plant := range [][]string{{"SET", "x"}, {"SET", ""}, {"SET", "9223372036854775807"}, {"SET", "123"}, {"RPUSH", "x"}, {"HSET", "f", "v"}} {
+		do(t, raw, "DEL", "pawl_clock:")
+		do(t, raw, append([]string{plant[0], "pawl_clock:"}, plant[1:]...)...)
+		var last int64
+		for range 3 {
+			a := ask(t, d, driver.Exclusive, "orders").get()
+			if a.grant.Token <= last || a.grant.Token > time.Now().Add(time.Minute).UnixMicro() {
+				t.Errorf("%q: token %d follows %d", plant, a.grant.Token, last)
+			}
+			last = a.grant.Token
+			a.release()
+		}
+	}
+}
+
 func TestCloseLeavesNothing(t *testing.T) {
 	s, raw := start(t)
 	do(t, raw, "PING") // the bare client starts its goroutines

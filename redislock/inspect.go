@@ -28,7 +28,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.Record, error
 	}
 	k := d.keys(name)
 	keys := []string{k.main, k.set(), k.line(), k.queue(), k.lock(), k.token(), k.held(), k.permits()}
-	msg, err := d.lanes.run(ctx, inspectLimit, request{script: inspectScript, keys: keys, args: []string{k.base}})
+	msg, err := d.lanes.run(ctx, inspectLimit, request{script: inspectScript, keys: keys, args: []string{k.base()}})
 	if d.without(err) {
 		return d.inspectByTransaction(ctx, name)
 	}
@@ -91,6 +91,14 @@ func recorded(record string) int64 {
 	}
 	n, _ := strconv.ParseInt(record, 10, 64)
 	return n
+}
+
+// tokenOf is the token of a hold: in its field if it is stamped, else in the token key.
+func tokenOf(field, record string) int64 {
+	if len(field) > 9 {
+		return recorded(field)
+	}
+	return recorded(record)
 }
 
 // addPermits shows pawl's permits hold by hold, and all others one by one.

@@ -14,9 +14,7 @@ import (
 // keys are the names of all that belongs to one lock in the store.
 type keys struct {
 	main string // Redisson's key: prefix and name, as they are
-	tag  string // what follows "redisson_…:"; it keeps the other keys in the slot of main
-	own  string // what follows "pawl_…:"
-	base string // what Redisson's suffixed keys begin with
+	bare bool   // there is no brace in it
 
 	// Redisson cannot tell the fair queue and the permits of "{a}" from those of "a". pawl keeps them apart, and for "{a}"
 	// does not share them.
@@ -26,70 +24,109 @@ type keys struct {
 // keysOf derives the names. Redisson's rule puts braces around a name that has none, so that "a" and "{a}" share their
 // derived keys; pawl's own keys tell the two apart by one more colon.
 func keysOf(main string) keys {
-	if strings.Contains(main, "{") {
-		braced := strings.HasPrefix(main, "{") && strings.HasSuffix(main, "}") && strings.Count(main, "{") == 1
-		return keys{main: main, tag: main, own: ":" + main, base: main, braced: braced}
+	if !strings.Contains(main, "{") {
+		return keys{main: main, bare: true}
 	}
-	braced := "{" + main + "}"
-	return keys{main: main, tag: braced, own: braced, base: braced}
+	return keys{main: main, braced: strings.HasPrefix(main, "{") && strings.HasSuffix(main, "}") && strings.Count(main, "{") == 1}
 }
 
-func (k keys) line() string    { return "pawl_line:" + k.own }
-func (k keys) due() string     { return "pawl_due:" + k.own }
-func (k keys) token() string   { return "pawl_token:" + k.own }
-func (k keys) held() string    { return "pawl_held:" + k.own }
-func (k keys) permits() string { return "pawl_permits:" + k.own }
-func (k keys) lock() string    { return "pawl_lock:" + k.own }
-func (k keys) watch() string   { return "pawl_watch:" + k.own }
+// own is a key of pawl's own. It is in the slot of main, like tag.
+func (k keys) own(what string) string {
+	if k.bare {
+		return what + "{" + k.main + "}"
+	}
+	return what + ":" + k.main
+}
+
+// tag is a key or channel whose name Redisson derives.
+func (k keys) tag(what string) string {
+	if k.bare {
+		return what + "{" + k.main + "}"
+	}
+	return what + k.main
+}
+
+// base is what Redisson's suffixed keys begin with.
+func (k keys) base() string { return k.tag("") }
+
+func (k keys) line() string    { return k.own("pawl_line:") }
+func (k keys) due() string     { return k.own(pawlDue) }
+func (k keys) token() string   { return k.own(pawlToken) }
+func (k keys) held() string    { return k.own("pawl_held:") }
+func (k keys) permits() string { return k.own("pawl_permits:") }
+func (k keys) lock() string    { return k.own(pawlLock) }
+func (k keys) watch() string   { return k.own("pawl_watch:") }
+
+const (
+	pawlDue       = "pawl_due:"
+	pawlLock      = "pawl_lock:"
+	pawlToken     = "pawl_token:"
+	pawlQueue     = "pawl_queue:"
+	redissonQueue = "redisson_lock_queue:"
+)
 
 // toLock and toUnlock are the keys of the quick scripts, made with one allocation.
-func (k keys) toLock() [4]string { return k.quick("pawl_due:", k.own, "pawl_lock:", k.own) }
-
-func (k keys) toUnlock() [4]string {
-	if k.braced {
-		return k.quick("pawl_due:", k.own, "pawl_queue:", k.own)
+func (k keys) toLock() [4]string {
+	open, end := "{", "}"
+	if !k.bare {
+		open, end = ":", ""
 	}
-	return k.quick("pawl_due:", k.own, "redisson_lock_queue:", k.tag)
-}
-
-func (k keys) quick(due, of, other, tag string) [4]string {
-	const token = "pawl_token:"
-	all := due + of + other + tag + token + k.own
-	a := len(due) + len(of)
-	b := a + len(other) + len(tag)
+	all := pawlDue + open + k.main + end + pawlLock + open + k.main + end + pawlToken + open + k.main + end
+	n := len(open) + len(k.main) + len(end)
+	a := len(pawlDue) + n
+	b := a + len(pawlLock) + n
 	return [4]string{k.main, all[:a], all[a:b], all[b:]}
 }
 
-func (k keys) counter() string { return "redisson_lock_token:" + k.tag }
+func (k keys) toUnlock() [4]string {
+	all, a := "", 0
+	switch {
+	case k.bare:
+		all = pawlDue + "{" + k.main + "}" + redissonQueue + "{" + k.main + "}"
+		a = len(pawlDue) + len(k.main) + 2
+	case k.braced:
+		all = pawlDue + ":" + k.main + pawlQueue + ":" + k.main
+		a = len(pawlDue) + 1 + len(k.main)
+	default:
+		all = pawlDue + ":" + k.main + redissonQueue + k.main
+		a = len(pawlDue) + 1 + len(k.main)
+	}
+	return [4]string{k.main, all[:a], all[a:]}
+}
+
+// clockKey remembers the highest token that was stamped on any name of the server. No lock can be named like that.
+const clockKey = "pawl_clock:"
+
+func (k keys) counter() string { return k.tag("redisson_lock_token:") }
 
 func (k keys) queue() string {
 	if k.braced {
-		return "pawl_queue:" + k.own
+		return k.own(pawlQueue)
 	}
-	return "redisson_lock_queue:" + k.tag
+	return k.tag(redissonQueue)
 }
 
 func (k keys) queueDue() string {
 	if k.braced {
-		return "pawl_timeout:" + k.own
+		return k.own("pawl_timeout:")
 	}
-	return "redisson_lock_timeout:" + k.tag
+	return k.tag("redisson_lock_timeout:")
 }
 
 func (k keys) set() string {
 	if k.braced {
-		return "pawl_set:" + k.own
+		return k.own("pawl_set:")
 	}
-	return k.base + ":timeout"
+	return k.base() + ":timeout"
 }
 
 func (k keys) readHold(id string) string {
-	return k.base + ":" + id + ":rwlock_timeout:1"
+	return k.base() + ":" + id + ":rwlock_timeout:1"
 }
 
-func (k keys) lockChannel() string { return "redisson_lock__channel:" + k.tag }
-func (k keys) rwChannel() string   { return "redisson_rwlock:" + k.tag }
-func (k keys) semChannel() string  { return "redisson_sc:" + k.tag }
+func (k keys) lockChannel() string { return k.tag("redisson_lock__channel:") }
+func (k keys) rwChannel() string   { return k.tag("redisson_rwlock:") }
+func (k keys) semChannel() string  { return k.tag("redisson_sc:") }
 
 // channel is where Redisson tells that the name got free.
 func (k keys) channel(kind driver.Kind) string {

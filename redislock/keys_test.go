@@ -112,7 +112,7 @@ func TestKeysTogether(t *testing.T) {
 		if got, want := k.toLock(), [4]string{k.main, k.due(), k.lock(), k.token()}; got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
-		if got, want := k.toUnlock(), [4]string{k.main, k.due(), k.queue(), k.token()}; got != want {
+		if got, want := k.toUnlock(), [4]string{k.main, k.due(), k.queue()}; got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}

@@ -208,7 +208,7 @@ func (p *place) attempt(ctx context.Context, span int) (driver.Grant, *held, err
 	confirm := p.d.opts.Replicas > 0
 	if r.Kind == driver.Exclusive && span == 1 && !fenced && !confirm && !p.d.lanes.cluster && !p.d.busy.lately(k.main) {
 		if p.quick.script == nil { // once: an earlier request may still be on its way with it
-			p.quick = quick{script: locksScript, keys: k.toLock(), ttl: millis(r.TTL), args: [2]string{r.ID}, n: 1, then: p}
+			p.quick = quick{script: locksScript, keys: k.toLock(), nkeys: 4, args: [2]string{r.ID}, nargs: 1, ttl: millis(r.TTL), then: p}
 		}
 		req.quick = &p.quick
 	} else {

@@ -143,7 +143,7 @@ func ownKey(key string) bool {
 // keys are the lock, the mark that refuses a late request of this hold, and with Fenced the tokens.
 func (p *Plain) keys(h driver.Hold) []string {
 	k := keysOf(p.d.opts.Prefix + h.Name)
-	keys := []string{k.main, "pawl_gone:" + k.own + ":" + value(h.ID)}
+	keys := []string{k.main, k.own("pawl_gone:") + ":" + value(h.ID)}
 	if p.fenced {
 		keys = append(keys, k.token())
 	}

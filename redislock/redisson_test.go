@@ -97,7 +97,7 @@ func TestLockOnTheWire(t *testing.T) {
 	news := java.listen("redisson_lock__channel:{orders}")
 
 	a := ask(t, d, driver.Exclusive, "orders").get()
-	if got, want := hash(t, raw, "orders"), map[string]string{a.r.ID: "1"}; !maps.Equal(got, want) {
+	if got, want := hash(t, raw, "orders"), map[string]string{a.r.ID: strconv.FormatInt(a.grant.Token, 10)}; !maps.Equal(got, want) {
 		t.Errorf("the lock is %v, Redisson has %v", got, want)
 	}
 	if ttl := number(t, raw, "PTTL", "orders"); ttl <= 29_000 || ttl > 30_000 {
@@ -220,7 +220,7 @@ func TestFairOnTheWire(t *testing.T) {
 	wait := 300 * time.Second
 
 	a := ask(t, d, driver.Fair, "orders").get()
-	if got, want := hash(t, raw, "orders"), map[string]string{a.r.ID: "1"}; !maps.Equal(got, want) {
+	if got, want := hash(t, raw, "orders"), map[string]string{a.r.ID: strconv.FormatInt(a.grant.Token, 10)}; !maps.Equal(got, want) {
 		t.Errorf("the lock is %v, Redisson has %v", got, want)
 	}
 	news := java.listen("redisson_lock__channel:{orders}:" + java.owner())

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"regexp"
+	"strings"
 
 	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
@@ -15,20 +16,21 @@ var luaFiles embed.FS
 // script is one atomic step.
 type script struct {
 	name, body, sha string
+	clock           bool // the last of its keys is clockKey
 
 	clustered *script // the same on a node of a cluster
 }
 
 var (
-	locksScript     = load("locks")
+	locksScript     = stamping("locks")
 	unlocksScript   = load("unlocks")
-	lockScript      = load("lock")
-	joinScript      = load("join")
-	fairScript      = load("fair")
+	lockScript      = stamping("lock")
+	joinScript      = stamping("join")
+	fairScript      = stamping("fair")
 	unlockScript    = load("unlock")
-	rwScript        = load("rw")
+	rwScript        = stamping("rw")
 	unrwScript      = load("unrw")
-	permitsScript   = load("permits")
+	permitsScript   = stamping("permits")
 	unpermitsScript = load("unpermits")
 	renewScript     = load("renew")
 	raiseScript     = load("raise")
@@ -45,8 +47,17 @@ var (
 func load(name string) *script {
 	body := include.ReplaceAllStringFunc(file(name), func(s string) string { return file(include.FindStringSubmatch(s)[1]) })
 	body = comment.ReplaceAllString(body, "")
-	s := newScript(name, "local cluster = false\n"+body)
-	s.clustered = newScript(name, "local cluster = true\n"+body)
+	s := newScript(name, "local cluster, clock = false, nil\n"+body)
+	s.clustered = newScript(name, "local cluster, clock = true, nil\n"+body)
+	return s
+}
+
+// stamping reads a script that numbers holds by the clock key, except in a cluster, where that would be on another node.
+func stamping(name string) *script {
+	s := load(name)
+	clustered := s.clustered
+	s = newScript(name, strings.Replace(s.body, "clock = false, nil", "clock = false, table.remove(KEYS)", 1))
+	s.clock, s.clustered = true, clustered
 	return s
 }
 
@@ -57,6 +68,14 @@ func newScript(name, body string) *script {
 
 // command makes the command, with the whole script if the server did not know it by its hash.
 func (s *script) command(whole bool, keys, args []string) wire.Command {
+	if s.clock {
+		keys = append(keys, clockKey)
+	}
+	return s.with(whole, keys, args)
+}
+
+// with is command with all keys.
+func (s *script) with(whole bool, keys, args []string) wire.Command {
 	if whole {
 		return wire.Command{Name: "EVAL", Script: s.body, Keys: keys, Args: args}
 	}

@@ -264,6 +264,9 @@ func (p *place) attemptByTransaction(ctx context.Context, span int) (driver.Gran
 		if counter != nil {
 			reads = append(reads, cmd("GET", counter[0]))
 		}
+		if !p.d.lanes.cluster {
+			reads = append(reads, cmd("GET", clockKey)) // not watched: a stamp on this name changes the lock too
+		}
 		r, err := t.read(keys, reads...)
 		if err != nil {
 			return got{}, err
@@ -299,7 +302,7 @@ func (p *place) attemptByTransaction(ctx context.Context, span int) (driver.Gran
 			} else {
 				t.forget()
 			}
-			return got{grant: driver.Grant{Sent: sent, TTL: p.r.TTL, Token: recorded(record), Span: 1}}, nil
+			return got{grant: driver.Grant{Sent: sent, TTL: p.r.TTL, Token: tokenOf(hash[p.r.ID], record), Span: 1}}, nil
 		default:
 			taken := &held{ahead: -1, remaining: remaining(left)}
 			if left == -1 {
@@ -315,6 +318,11 @@ func (p *place) attemptByTransaction(ctx context.Context, span int) (driver.Gran
 			return got{taken: taken}, nil
 		}
 		first := max(now, lastToken(record)+1)
+		if !p.d.lanes.cluster {
+			if stamped, _ := r[len(r)-1].ToString(); len(stamped) < 18 {
+				first = max(first, lastToken(stamped)+1)
+			}
+		}
 		last := first + int64(span) - 1
 		writes := []wire.Command{cmd("HSET", k.main, p.r.ID, "1"), cmd("PEXPIRE", k.main, millis(p.r.TTL))}
 		if counter != nil {
@@ -346,7 +354,7 @@ func (d *Driver) finishByTransaction(ctx context.Context, e ending) (bool, error
 		return false, errNoScripts(d.modes.get().NoScripts)
 	}
 	return transact(ctx, d.lanes, max(h.TTL, minLimit), k.main, func(t *transaction) (bool, error) {
-		r, err := t.read([]string{k.main, k.due(), k.line(), k.queue(), k.token()}, wire.Command{Name: "TIME"}, cmd("HEXISTS", k.main, h.ID),
+		r, err := t.read([]string{k.main, k.due(), k.line(), k.queue(), k.token()}, wire.Command{Name: "TIME"}, cmd("HGET", k.main, h.ID),
 			cmd("GET", k.token()), cmd("PTTL", k.due()), cmd("ZRANGE", k.line(), "0", "0"), cmd("LINDEX", k.queue(), "0"))
 		if err != nil {
 			return false, err
@@ -356,10 +364,10 @@ func (d *Driver) finishByTransaction(ctx context.Context, e ending) (bool, error
 			t.forget()
 			return false, err
 		}
-		n, _ := r[1].AsInt64()
+		field, gone := r[1].ToString()
 		record, _ := r[2].ToString()
-		first, last := recorded(record), lastToken(record)
-		there := n == 1 && (h.Token == 0 || first == 0 || first == h.Token)
+		first, last := tokenOf(field, record), lastToken(record)
+		there := gone == nil && (h.Token == 0 || first == 0 || first == h.Token)
 		var writes []wire.Command
 		if e.refuse > 0 {
 			writes = append(writes, cmd("ZADD", k.due(), strconv.FormatInt(now/1000+e.refuse.Milliseconds(), 10), "!"+h.ID))
@@ -465,7 +473,7 @@ func (d *Driver) inspectByTransaction(ctx context.Context, name string) (driver.
 				h.Remaining = -1
 			}
 			if !strings.HasSuffix(owner, ":kept") {
-				h.Token = recorded(record)
+				h.Token = tokenOf(hash[owner], record)
 			}
 			out.Holds = append(out.Holds, h)
 		}

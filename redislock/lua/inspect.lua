@@ -36,7 +36,7 @@ elseif f == 'exclusive' or f == 'read' then
   for i = 1, #all, 2 do
     local field, count = all[i], tonumber(all[i + 1])
     if f == 'exclusive' then
-      if count and string.find(field, ':', 1, true) then add('exclusive', field, left) end
+      if count and string.find(field, ':', 1, true) then add('exclusive', field, left, #all[i + 1] > 9 and all[i + 1]) end
     elseif string.sub(field, -6) == ':write' then
       add('write', string.sub(field, 1, -7), left)
     elseif count and field ~= 'mode' then

@@ -21,8 +21,9 @@ for i = 0, n - 1 do
 end
 for i = 0, n - 1 do
   token = KEYS[5 * i + 5]
-  out[i + 1] = reserve(1)
-  redis.call('HSET', KEYS[5 * i + 1], ARGV[2 * i + 1], '1')
+  local first = stamp()
+  out[i + 1] = first or reserve(1)
+  redis.call('HSET', KEYS[5 * i + 1], ARGV[2 * i + 1], first or '1')
   redis.call('PEXPIRE', KEYS[5 * i + 1], ARGV[2 * i + 2])
 end
 return out

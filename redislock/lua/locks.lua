@@ -2,27 +2,41 @@
 -- KEYS for each 1 lock, 2 due, 3 other, 4 token; ARGV 1 ttl, then for each the id
 -- Replies a token, which serves for all, and for each 1, or "" if the case is another one and nothing was done, or an error.
 local call, time = redis.pcall, redis.call('TIME')
-local now, ttl = time[1] .. string.sub('00000' .. time[2], -6), ARGV[1]
-local out = {now}
+local stamp, keep, ttl = time[1] .. string.sub('00000' .. time[2], -6), '86400001', ARGV[1]
+local out = {stamp}
+
+local last = call('GET', clock)
+local usual = not last or type(last) == 'string' and #last == 16
+if last and usual and last >= stamp then
+  keep = string.format('%.0f', 86400001 + math.ceil((last - stamp) / 1000))
+  stamp = string.format('%.0f', last + 1)
+  out[1] = stamp
+end
+local set = usual and call('SET', clock, stamp, 'PX', keep)
+
+-- free reports whether the lock can be taken, though one of its keys exists: if that is just an earlier token, it is removed.
+local function free(lock, due, other, token)
+  if call('EXISTS', lock, due, other) ~= 0 then return false end
+  local record = call('GET', token)
+  local was = type(record) == 'string' and string.match(record, '^%d+')
+  return was and #was == 16 and was < stamp and call('DEL', token) == 1
+end
+
 for i = 2, #ARGV do
   local k = 4 * i - 7
-  local lock, token, answer = KEYS[k], KEYS[k + 3], ''
-  if call('EXISTS', lock, KEYS[k + 1], KEYS[k + 2]) == 0 then
-    local old = call('SET', token, now, 'PX', '86400001', 'GET')
-    if not old or type(old) == 'string' and #old == 16 and old < now then
-      answer = call('HSET', lock, ARGV[i], '1')
-      if answer == 1 then
-        local set = call('PEXPIRE', lock, ttl)
-        if set ~= 1 then
-          call('DEL', lock)
-          answer = set
-        end
+  local lock, due, other, token, answer = KEYS[k], KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], ''
+  if not usual then
+    answer = ''
+  elseif set.err then
+    answer = set
+  elseif call('EXISTS', lock, due, other, token) == 0 or free(lock, due, other, token) then
+    answer = call('HSET', lock, ARGV[i], stamp)
+    if answer == 1 then
+      local set = call('PEXPIRE', lock, ttl)
+      if set ~= 1 then
+        call('DEL', lock)
+        answer = set
       end
-    elseif type(old) == 'string' then
-      local ahead = tonumber(string.match(old, '%d+')) - now
-      call('SET', token, old, 'PX', string.format('%.0f', 86400001 + math.max(0, math.ceil(ahead / 1000))))
-    else
-      answer = old
     end
   end
   out[i] = answer

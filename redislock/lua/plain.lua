@@ -1,11 +1,16 @@
--- The part that all attempts for a plain lock share: a hash with one field, the owner.
+-- The part that all attempts for a plain lock share: a hash with one field, the owner, and in it the token or "1".
 
 local function take()
-  local first = reserve(span)
-  if kind == '' then
-    redis.call('HSET', lock, id, '1')
+  local first = kind == '' and span == 1 and not counter and stamp()
+  if first then
+    redis.call('HSET', lock, id, first)
   else
-    redis.call('HSET', lock, id, 1, 'kind', kind, 'value', value)
+    first = reserve(span)
+    if kind == '' then
+      redis.call('HSET', lock, id, '1')
+    else
+      redis.call('HSET', lock, id, 1, 'kind', kind, 'value', value)
+    end
   end
   redis.call('PEXPIRE', lock, ttl)
   return first
@@ -27,7 +32,7 @@ local function busy()
   for _, f in ipairs(redis.call('HKEYS', lock)) do
     if f == id then
       if redis.call('PTTL', lock) < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
-      return {'again', select(3, recorded()) or reserve(1)}
+      return {'again', stamped(redis.call('HGET', lock, id)) or select(3, recorded()) or reserve(1)}
     end
     if f == 'done' then return {'done', redis.call('PTTL', lock), redis.call('HGET', lock, 'done')} end
     if string.find(f, ':', 1, true) then owners[#owners + 1] = f end

@@ -15,6 +15,7 @@ else
 end
 if not there then return 0 end
 local last, _, first = recorded()
+if what == 'hash' then first = stamped(redis.call('HGET', lock, ARGV[1])) or first end
 if not last or above(ARGV[2], last) then record(ARGV[2], '+', first or '0') end
 if what == 'fenced' and above(ARGV[2], redis.call('GET', third) or '0') then redis.call('SET', third, ARGV[2]) end
 return 1

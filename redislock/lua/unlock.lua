@@ -9,10 +9,12 @@ local time = redis.call('TIME')
 local grace, counter = kind == 'leader' and 1000 or 30, nil
 --@ token
 
-local mine = redis.pcall('HEXISTS', lock, id) == 1
+local field = redis.pcall('HGET', lock, id)
+local mine = type(field) == 'string'
 if mine and ARGV[2] ~= '' then
   local last, sign, first = recorded()
-  if first and first ~= ARGV[2] then return 0 end
+  local held = stamped(field) or first
+  if held and held ~= ARGV[2] then return 0 end
   -- The next tokens begin behind the last one used, unless it was raised since.
   if first and sign == ' ' and not above(first, ARGV[3]) and above(last, ARGV[3]) then record(ARGV[3], ' ', first) end
 end
