@@ -19,13 +19,20 @@ import (
 	"github.com/pawl-lock/pawl/cmd/pawl/bench"
 )
 
+func rounds(set settings) string {
+	if set.rounds == set.hotRounds {
+		return plural(set.rounds, "interleaved round")
+	}
+	return fmt.Sprintf("%d interleaved rounds, %d where all want one key", set.rounds, set.hotRounds)
+}
+
 // page is the text that a run writes, in Markdown.
 func (su *suite) page(set settings, began time.Time, cut error) string {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("")
 	p("%s, %s on %d cores shared by clients and servers, %s, %s. %s.", began.Format("2006-01-02"), processor(), runtime.NumCPU(), kernel(),
-		runtime.Version(), plural(set.rounds, "interleaved round"))
+		runtime.Version(), rounds(set))
 	p("It took %s. Ratios are the point; absolute figures belong to that machine.", time.Since(began).Round(time.Second))
 	if cut != nil {
 		p("")

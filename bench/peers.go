@@ -35,14 +35,17 @@ var onStores = []string{"uncontended-1", "uncontended-1000", "hot-1", "hot-4", "
 
 // settings are how long it takes.
 type settings struct {
-	rounds            int
+	rounds, hotRounds int           // hotRounds where the ratios are so large that noise does not matter
 	length, hot, rest time.Duration // of a round; of a hot one on a slow store; of watching what rests
 }
 
 var (
-	full  = settings{3, 1200 * time.Millisecond, 2 * time.Second, 2 * time.Second}
-	quick = settings{1, 300 * time.Millisecond, 600 * time.Millisecond, 500 * time.Millisecond}
+	full  = settings{5, 3, 1200 * time.Millisecond, 2 * time.Second, 2 * time.Second}
+	quick = settings{1, 1, 300 * time.Millisecond, 600 * time.Millisecond, 500 * time.Millisecond}
 )
+
+// near reports whether the clients of a case are so near to each other that more rounds are needed.
+func near(c bench.Case) bool { return c.Own || c.Kind == bench.Handover }
 
 // suite is a run over several stores, one kind after the other, so that only one is at work.
 type suite struct {
@@ -87,16 +90,18 @@ func (su *suite) peers(ctx context.Context, set settings, kinds []string) error 
 			su.stores = append(su.stores, stores...)
 			stores[0].learn()
 			targets := targets(stores[0], nil)
+			hot := func(c bench.Case) bool { return !near(c) }
 			for _, part := range []struct {
 				names  []string
+				of     func(bench.Case) bool
 				rounds int
 				length time.Duration
-			}{{pr.cases, set.rounds, set.length}, {pr.once, 1, set.rest}} {
+			}{{pr.cases, near, set.rounds, set.length}, {pr.cases, hot, set.hotRounds, set.length}, {pr.once, hot, 1, set.rest}} {
 				p := *su.Plan
 				p.Targets, p.Rounds, p.For = targets, part.rounds, part.length
 				p.Cases = nil
 				for _, c := range bench.Cases() {
-					if !slices.Contains(part.names, c.Name) {
+					if !slices.Contains(part.names, c.Name) || !part.of(c) {
 						continue
 					}
 					if pr.slow && !c.Own && c.Kind == bench.Cycles {
