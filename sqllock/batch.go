@@ -32,6 +32,9 @@ func newBatch(d *Driver, tx transaction) *batch {
 // run runs one request. An error of the database, as opposed to an answer to the request, ends the batch.
 func (b *batch) run(o *op) error {
 	r := b.records[o.name]
+	if r != nil {
+		r.light = false // unless this request says so again
+	}
 	err := o.run(b, r)
 	if errors.Is(err, errNeedLiving) {
 		if b.slack != 0 {

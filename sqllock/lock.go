@@ -139,6 +139,7 @@ func (b *batch) release(r *record, want driver.Hold, end driver.End) bool {
 		return false
 	}
 	lived := h.Until > b.now
+	r.light = !r.changed && lived && end.Keep <= 0 && b.left(h.Until) <= lightest
 	if lived && r.last == h.Top && !h.kept() { // nothing was given out or raised since
 		r.last = min(r.last, max(end.Last, h.Token))
 	} // Of a hold that had run out, nobody knows which numbers were used.
@@ -153,6 +154,10 @@ func (b *batch) release(r *record, want driver.Hold, end driver.End) bool {
 	r.settle(b.now)
 	return lived
 }
+
+// lightest is for how long a name may stay taken in vain after a crash of the database. Whoever takes it in the meantime has his commit
+// flushed, and with it the release before.
+const lightest = time.Minute
 
 // survivesPowerLoss is the shortest minimum hold that is worth a flush: booting takes longer than that.
 const survivesPowerLoss = 5 * time.Second

@@ -212,7 +212,11 @@ func (p postgres) notices(ws []write) []notice {
 // saveOne writes one row that was there. If that failed, and others seem to want the name, it answers what is there instead;
 // else that is not worth the time that a query takes longer than a command.
 func (p postgres) saveOne(ctx context.Context, w write, n notice, guess window) (written map[string]bool, found *sight, err error) {
-	args := []any{w.key, w.was, w.rev, int64(w.kind), int64(w.limit), w.last, w.until, w.changed, w.contents.text(), guess.from, guess.to}
+	flush := ""
+	if w.light {
+		flush = "off"
+	}
+	args := []any{w.key, w.was, w.rev, int64(w.kind), int64(w.limit), w.last, w.until, w.changed, w.contents.text(), guess.from, guess.to, flush}
 	done := true
 	if len(w.contents.Line) == 0 && n.C == "" {
 		if args, err = p.d.mode(ctx, args); err != nil {

@@ -49,13 +49,14 @@ FROM {state} AS s LEFT JOIN (
 ) AS l ON TRUE
 WHERE s.one = 1 ORDER BY l.k;
 
--- One row, if the server's clock is within $10 and $11 (0: whenever).
+-- One row, if the server's clock is within $10 and $11 (0: whenever). $12 is what synchronous_commit is to be for it, '': as it is.
 
 -- name: update
 UPDATE {lock} SET rev = $3::bigint, kind = $4::bigint, lim = $5::bigint, last = $6::bigint, until = $7::bigint, changed = $8::bigint, state = $9::text
 WHERE k = (
 	SELECT k FROM {lock} WHERE k = $1::bytea AND rev = $2::bigint
 		AND ($11::bigint = 0 OR (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint BETWEEN $10::bigint AND $11::bigint)
+		AND ($12::text = '' OR set_config('synchronous_commit', $12::text, true) <> '')
 	FOR UPDATE SKIP LOCKED
 );
 
@@ -67,8 +68,9 @@ WITH w AS (
 	WHERE k = (
 		SELECT k FROM {lock} WHERE k = $1::bytea AND rev = $2::bigint
 			AND ($11::bigint = 0 OR (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint BETWEEN $10::bigint AND $11::bigint)
+			AND ($12::text = '' OR set_config('synchronous_commit', $12::text, true) <> '')
 		FOR UPDATE SKIP LOCKED
-	) RETURNING CASE WHEN $12::text <> '' THEN pg_notify($12::text, $13::text) END
+	) RETURNING CASE WHEN $13::text <> '' THEN pg_notify($13::text, $14::text) END
 )
 SELECT s.version, s.floor, (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint,
 	l.name, l.rev, l.kind, l.lim, l.last, l.changed, l.state

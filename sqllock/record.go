@@ -24,6 +24,7 @@ type record struct {
 	contents
 
 	changed bool
+	light   bool   // a crash of the database may undo the change: all it does is end a hold that would soon have ended by itself
 	calls   []call // to be told once it is written
 }
 

@@ -60,6 +60,7 @@ type write struct {
 	until     int64
 	changed   int64
 	contents  contents
+	light     bool // it need not be flushed before it is confirmed
 	calls     []call
 }
 
@@ -305,7 +306,7 @@ func (s *serverStore) step(ctx context.Context, ops []*op, names []string, seen 
 func (r *record) write(now int64) write {
 	w := write{
 		key: keyOf(r.name), name: []byte(r.name), rev: 1 + rand.Int64N(1<<62), kind: r.kind, limit: r.limit,
-		last: r.last, until: r.end(), changed: now, contents: r.contents, calls: r.calls,
+		last: r.last, until: r.end(), changed: now, contents: r.contents, light: r.light, calls: r.calls,
 	}
 	if r.found {
 		w.was = r.rev

@@ -43,6 +43,39 @@ func testRestart(t *testing.T, s product) {
 	}
 }
 
+// A server that is killed right after a release may have forgotten it: the name is free when the hold would have run out. A minimum
+// hold is not forgotten, nor the largest token.
+func testForgottenRelease(t *testing.T, s product) {
+	const ttl = 2 * time.Second
+	d := s.open(t)
+	short, kept := mustTake(t, d, "short", ttl), mustTake(t, d, "kept", ttl)
+	if err := d.Release(within(t, soon), kept.Hold, driver.End{Keep: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	mustRelease(t, d, short)
+	s.Kill()
+	s.Restart()
+	d = s.open(t)
+	if err := try(t, d, "kept"); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("Try for a name with a minimum hold of an hour: %v", err)
+	}
+	var next *contender
+	settle(t, "the name is free", func() bool {
+		c, err := take(within(t, soon), d, "short", time.Minute)
+		if err != nil && !errors.Is(err, driver.ErrHeld) {
+			t.Fatal(err)
+		}
+		if err != nil {
+			t.Logf("the release was forgotten: %v", err)
+		}
+		next = c
+		return err == nil
+	})
+	if next.Token <= short.Token {
+		t.Errorf("token %d follows %d", next.Token, short.Token)
+	}
+}
+
 // Killing every connection again and again, in the middle of whatever is under way, loses no lock and admits nobody twice.
 // The next kill comes when somebody has got through, so that all come to an end on a slow machine too.
 func testKilledConnections(t *testing.T, s product) {

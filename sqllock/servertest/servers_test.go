@@ -73,7 +73,7 @@ func TestServer(t *testing.T) {
 		}{
 			{"idle", testIdle}, {"locked_row", testLockedRow}, {"pools", testPools}, {"rights", testRights}, {"refuses", testRefuses},
 			{"sweep", testSweep}, {"renew_many", testRenewMany}, {"crowd", testCrowd}, {"mysql_statements", testMySQLStatements}, {"late_end", testLateCommit}, {"killed_connections", testKilledConnections},
-			{"pooler", testPooler}, {"pooler_again", testPoolerAgain}, {"pgx", testPgx}, {"statements", testStatements}, {"read_only", testReadOnly},
+			{"pooler", testPooler}, {"pooler_again", testPoolerAgain}, {"pgx", testPgx}, {"statements", testStatements}, {"light", testLight}, {"read_only", testReadOnly},
 		} {
 			s.table = c.name
 			t.Run(c.name, func(t *testing.T) { c.test(t, s) })
@@ -88,6 +88,8 @@ func TestFaults(t *testing.T) {
 		t.Run("frozen", func(t *testing.T) { testFrozen(t, s) })
 		s.table = "late"
 		t.Run("late", func(t *testing.T) { testLateGuess(t, s) })
+		s.table = "forgotten"
+		t.Run("forgotten_release", func(t *testing.T) { testForgottenRelease(t, s) })
 		s.table = "restart"
 		t.Run("restart", func(t *testing.T) { testRestart(t, s) })
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/pawl-lock/pawl/driver"
 	"github.com/pawl-lock/pawl/sqllock"
 )
 
@@ -111,6 +112,53 @@ func (s product) tapped(t testing.TB) (*sqllock.Driver, *tap) {
 	}
 	t.Cleanup(func() { db.Close() })
 	return s.on(t, db, nil), p
+}
+
+// Which commits PostgreSQL need not flush before it answers: those of releases, unless they leave a minimum hold or a hold whose
+// time would be long.
+func testLight(t *testing.T, s product) {
+	if s.dialect != sqllock.PostgreSQL {
+		return
+	}
+	d, sent := s.tapped(t)
+	light := func() bool { return strings.Contains(strings.Join(sent.take(), "\n"), "\noff off") }
+	cycle := func(name string, ttl time.Duration, end driver.End) (taken, released bool) {
+		sent.take()
+		c := mustTake(t, d, name, ttl)
+		taken = light()
+		if err := d.Release(within(t, soon), c.Hold, end); err != nil {
+			t.Fatal(err)
+		}
+		return taken, light()
+	}
+	for _, c := range []struct {
+		name  string
+		ttl   time.Duration
+		end   driver.End
+		light bool
+	}{{"short", 30 * time.Second, driver.End{}, true}, {"long", 2 * time.Minute, driver.End{}, false}, {"kept", 30 * time.Second, driver.End{Keep: time.Minute}, false}} {
+		settle(t, c.name, func() bool { // the row must be known, and on a busy machine guesses are wrong now and then
+			if c.end.Keep > 0 {
+				c.name += "."
+			}
+			taken, released := cycle(c.name, c.ttl, c.end)
+			if taken || released && !c.light {
+				t.Errorf("%s: taken without a flush: %v; released without one: %v", c.name, taken, released)
+			}
+			return released == c.light
+		})
+	}
+	// A waiter is told as usual.
+	a := mustTake(t, d, "wanted", 30*time.Second)
+	b := mustWait(t, s.open(t), "wanted", time.Minute)
+	sent.take()
+	mustRelease(t, d, a)
+	if !light() {
+		t.Error("released with a flush, though somebody waits")
+	}
+	if err := b.get(within(t, soon)); err != nil {
+		t.Error(err)
+	}
 }
 
 // How many statements a lock takes: one to take a name that nobody else uses and one to give it back; and when a waiter of
