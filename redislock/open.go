@@ -216,10 +216,10 @@ func parse(raw, layout string) (rueidis.ClientOption, error) {
 		DisableCache:      true,
 		ForceSingleClient: true,
 		PipelineMultiplex: -1,
-		// A lane's largest pipeline takes about 200 KB.
-		ReadBufferEachConn:  1 << 16,
-		WriteBufferEachConn: 1 << 16,
-		RingScaleEachConn:   8,
+		// A pipeline of a lane takes about 15 KB, rarely more.
+		ReadBufferEachConn:  1 << 14,
+		WriteBufferEachConn: 1 << 14,
+		RingScaleEachConn:   6, // a lane has no use for it
 		ClientSetInfo:       []string{"pawl", "1"},
 	}
 	one, more := severalHosts(raw)
@@ -291,6 +291,7 @@ func parse(raw, layout string) (rueidis.ClientOption, error) {
 		co.ForceSingleClient = false
 		// A node that is silent for this long is given up; the others go on meanwhile.
 		co.ConnWriteTimeout, co.Dialer.KeepAlive = maxLimit, maxLimit
+		co.RingScaleEachConn = 8 // all requests to a node share its connection
 		co.ClusterOption = rueidis.ClusterOption{ShardsRefreshInterval: 10 * time.Second, MaxMovedRedirections: 8}
 		if u.Scheme == "rediss+cluster" { // each server's certificate is for its own name
 			co.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
