@@ -438,6 +438,11 @@ func (c *core) settle(con *contender) <-chan struct{} {
 
 // abandon gives back, in the background, a lease that its caller never learns of.
 func (c *core) abandon(l *Lease) {
+	var out after
+	c.mu.Lock()
+	l.finish(errUnlocked, &out)
+	c.mu.Unlock()
+	out.run()
 	c.tasks.run(func() { l.Unlock() })
 }
 

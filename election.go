@@ -129,7 +129,15 @@ func (e *Election) IsLeader() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ln := c.lines[lineOf(e.target())]
-	return ln != nil && ln.writer != nil && ln.writer.lost == nil && driver.Now() < ln.writer.trust
+	if ln == nil || ln.writer == nil || driver.Now() >= ln.writer.trust {
+		return false
+	}
+	for l := ln.writer.leases; l != nil; l = l.next {
+		if l.cause == nil { // else it was lost, or is being given back
+			return true
+		}
+	}
+	return false
 }
 
 // Leader asks the store who leads now.

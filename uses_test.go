@@ -434,6 +434,49 @@ func TestElection(t *testing.T) {
 	})
 }
 
+// late is a driver whose grants arrive when nobody waits for them any more, and whose releases take until back is closed.
+type late struct {
+	driver.Driver
+	back chan struct{}
+}
+
+type latePlace struct{ driver.Place }
+
+func (d *late) Enter(ctx context.Context, r driver.Request) (driver.Place, error) {
+	p, err := d.Driver.Enter(ctx, r)
+	return latePlace{p}, err
+}
+
+func (p latePlace) Try(ctx context.Context, span int) (driver.Grant, error) {
+	g, err := p.Place.Try(ctx, span)
+	<-ctx.Done()
+	return g, err
+}
+
+func (d *late) Release(ctx context.Context, h driver.Hold, end driver.End) error {
+	<-d.back
+	return d.Driver.Release(ctx, h, end)
+}
+
+// Nobody leads by a term that came too late, nor by one that is being given back.
+func TestLeadsNoMore(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memlock.Driver, locks *pawl.Client) {
+		d := &late{store.Share(), make(chan struct{})}
+		node := pawl.New(d)
+		defer node.Close()
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		_, err := node.Election("e").Campaign(ctx, "v")
+		want(t, "Campaign gave up", errors.Is(err, context.DeadlineExceeded), true)
+		want(t, "it leads", node.Election("e").IsLeader(), false)
+		close(d.back)
+		synctest.Wait()
+		l, err := locks.Election("e").Leader(t.Context())
+		want(t, "the leader", l.Term, int64(0))
+		want(t, "the error", err, error(nil))
+	})
+}
+
 // A leader that does not stop keeps its term, with an event, for as long as Drain says. Then the next one leads.
 func TestElectionDrain(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memlock.Driver, locks *pawl.Client) {
