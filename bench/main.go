@@ -39,7 +39,7 @@ func main() {
 	flag.DurationVar(&o.length, "for", 1200*time.Millisecond, "length of a round")
 	flag.StringVar(&o.cases, "case", "hot-1,held", "cases, with commas; all: every one")
 	flag.StringVar(&o.backends, "backend", "", "kinds of stores, with commas; all: every one (default redis; with -peers all)")
-	flag.StringVar(&o.clients, "client", "", "clients, with commas (default all)")
+	flag.StringVar(&o.clients, "client", "", "clients, with commas; of \"table, every 10 ms\" just table (default all)")
 	flag.StringVar(&o.profile, "profile", "", "write CPU, allocation, block and mutex profiles to this folder")
 	flag.StringVar(&o.json, "json", "", "write the results to this file as JSON")
 	flag.StringVar(&o.peers, "peers", "", "measure everything and write its part of this page; -: print it")

@@ -66,7 +66,8 @@ var setters = []string{"redsync", "SET NX PX, every 10 ms", limit}
 func targets(st *store, wanted []string) []bench.Target {
 	var all []bench.Target
 	for _, name := range clients[st.kind] {
-		if len(wanted) > 0 && !slices.Contains(wanted, name) {
+		short, _, _ := strings.Cut(name, ",") // the flag has commas between names
+		if len(wanted) > 0 && !slices.Contains(wanted, short) {
 			continue
 		}
 		t := bench.Target{Client: name, Backend: st.kind, URL: st.url, Count: st.count()}
