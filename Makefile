@@ -45,7 +45,7 @@ fuzz:
 bench: deps
 	cd bench && go run .
 
-# Everything beside everybody, on real servers, in about 12 minutes; writes its part of docs/benchmarks.md.
+# Everything beside everybody, on real servers, in about 15 minutes; writes its part of docs/benchmarks.md.
 bench-peers: deps
 	cd bench && go run . -peers ../docs/benchmarks.md
 
