@@ -67,7 +67,7 @@ func targets(st *store, wanted []string) []bench.Target {
 	var all []bench.Target
 	for _, name := range clients[st.kind] {
 		short, _, _ := strings.Cut(name, ",") // the flag has commas between names
-		if len(wanted) > 0 && !slices.Contains(wanted, short) {
+		if len(wanted) > 0 && !slices.Contains(wanted, name) && !slices.Contains(wanted, short) {
 			continue
 		}
 		t := bench.Target{Client: name, Backend: st.kind, URL: st.url, Count: st.count()}
