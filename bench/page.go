@@ -19,6 +19,7 @@ import (
 	"github.com/pawl-lock/pawl/cmd/pawl/bench"
 )
 
+// rounds says how many there are.
 func rounds(set settings) string {
 	if set.rounds == set.hotRounds {
 		return plural(set.rounds, "interleaved round")

@@ -91,12 +91,13 @@ func (su *suite) peers(ctx context.Context, set settings, kinds []string) error 
 			stores[0].learn()
 			targets := targets(stores[0], nil)
 			hot := func(c bench.Case) bool { return !near(c) }
+			all := func(bench.Case) bool { return true }
 			for _, part := range []struct {
 				names  []string
 				of     func(bench.Case) bool
 				rounds int
 				length time.Duration
-			}{{pr.cases, near, set.rounds, set.length}, {pr.cases, hot, set.hotRounds, set.length}, {pr.once, hot, 1, set.rest}} {
+			}{{pr.cases, near, set.rounds, set.length}, {pr.cases, hot, set.hotRounds, set.length}, {pr.once, all, 1, set.rest}} {
 				p := *su.Plan
 				p.Targets, p.Rounds, p.For = targets, part.rounds, part.length
 				p.Cases = nil

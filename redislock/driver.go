@@ -97,9 +97,6 @@ func New(client rueidis.Client, opts *Options) *Driver {
 func overRueidis(client rueidis.Client, dedicate func() dedicated, opts *Options) *Driver {
 	d := Over(&rueidisClient{client, dedicate}, nil, opts)
 	d.client = client
-	if d.lanes != nil {
-		d.lanes.dedicate = dedicate
-	}
 	return d
 }
 

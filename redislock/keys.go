@@ -30,20 +30,24 @@ func keysOf(main string) keys {
 	return keys{main: main, braced: strings.HasPrefix(main, "{") && strings.HasSuffix(main, "}") && strings.Count(main, "{") == 1}
 }
 
-// own is a key of pawl's own. It is in the slot of main, like tag.
-func (k keys) own(what string) string {
+// around is what stands before and behind main in a derived key, so that it is in the slot of main: braces, or colon.
+func (k keys) around(colon string) (open, end string) {
 	if k.bare {
-		return what + "{" + k.main + "}"
+		return "{", "}"
 	}
-	return what + ":" + k.main
+	return colon, ""
+}
+
+// own is a key of pawl's own.
+func (k keys) own(what string) string {
+	open, end := k.around(":")
+	return what + open + k.main + end
 }
 
 // tag is a key or channel whose name Redisson derives.
 func (k keys) tag(what string) string {
-	if k.bare {
-		return what + "{" + k.main + "}"
-	}
-	return what + k.main
+	open, end := k.around("")
+	return what + open + k.main + end
 }
 
 // base is what Redisson's suffixed keys begin with.
@@ -67,10 +71,7 @@ const (
 
 // toLock and toUnlock are the keys of the quick scripts, made with one allocation.
 func (k keys) toLock() [4]string {
-	open, end := "{", "}"
-	if !k.bare {
-		open, end = ":", ""
-	}
+	open, end := k.around(":")
 	all := pawlDue + open + k.main + end + pawlLock + open + k.main + end + pawlToken + open + k.main + end
 	n := len(open) + len(k.main) + len(end)
 	a := len(pawlDue) + n
@@ -79,18 +80,14 @@ func (k keys) toLock() [4]string {
 }
 
 func (k keys) toUnlock() [4]string {
-	all, a := "", 0
-	switch {
-	case k.bare:
-		all = pawlDue + "{" + k.main + "}" + redissonQueue + "{" + k.main + "}"
-		a = len(pawlDue) + len(k.main) + 2
-	case k.braced:
-		all = pawlDue + ":" + k.main + pawlQueue + ":" + k.main
-		a = len(pawlDue) + 1 + len(k.main)
-	default:
-		all = pawlDue + ":" + k.main + redissonQueue + k.main
-		a = len(pawlDue) + 1 + len(k.main)
+	queue, colon := redissonQueue, ""
+	if k.braced {
+		queue, colon = pawlQueue, ":"
 	}
+	open, end := k.around(":")
+	before, _ := k.around(colon)
+	all := pawlDue + open + k.main + end + queue + before + k.main + end
+	a := len(pawlDue) + len(open) + len(k.main) + len(end)
 	return [4]string{k.main, all[:a], all[a:]}
 }
 

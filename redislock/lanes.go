@@ -19,14 +19,13 @@ import (
 // Over rueidis each lane has a connection of its own and is alone on it, so that it is served on the synchronous path. The others
 // let the server work while the first one hands out answers.
 type lanes struct {
-	redis    wire.Client
-	modes    *modes
-	dedicate func() dedicated // nil: not rueidis
-	cluster  bool             // no lanes: the client finds the node
-	life     context.Context
-	end      func()
-	closing  chan struct{}
-	wg       sync.WaitGroup
+	redis   wire.Client
+	modes   *modes
+	cluster bool // no lanes: the client finds the node
+	life    context.Context
+	end     func()
+	closing chan struct{}
+	wg      sync.WaitGroup
 
 	mu       sync.Mutex
 	pending  []*call

@@ -176,13 +176,16 @@ func (p *place) mayEnter(a answer) bool {
 	return err == nil && (n == 0 || p.r.Kind == driver.Once && n != 3)
 }
 
+// maxFan is how many requests are on their way to the nodes of a cluster at once.
+const maxFan = 512
+
 // many sends requests as one pipeline, or in a cluster as one for each node, and answers each.
 func (l *lanes) many(ctx context.Context, limit time.Duration, rs []request) []answer {
 	out := make([]answer, len(rs))
 	if l.cluster {
 		var wg sync.WaitGroup
-		for from := 0; from < len(rs); from += abreast {
-			to := min(from+abreast, len(rs))
+		for from := 0; from < len(rs); from += maxFan {
+			to := min(from+maxFan, len(rs))
 			for i := from; i < to; i++ {
 				wg.Go(func() { out[i].msg, out[i].err = l.route(ctx, limit, rs[i]) })
 			}

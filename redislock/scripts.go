@@ -5,7 +5,6 @@ import (
 	"embed"
 	"encoding/hex"
 	"regexp"
-	"strings"
 
 	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
@@ -43,21 +42,22 @@ var (
 	comment = regexp.MustCompile(`(?m)^\s*--[^@\n].*\n`)
 )
 
-// load reads lua/name.lua, with a line "--@ other" replaced by lua/other.lua, and without comments.
-func load(name string) *script {
-	body := include.ReplaceAllStringFunc(file(name), func(s string) string { return file(include.FindStringSubmatch(s)[1]) })
-	body = comment.ReplaceAllString(body, "")
-	s := newScript(name, "local cluster, clock = false, nil\n"+body)
-	s.clustered = newScript(name, "local cluster, clock = true, nil\n"+body)
-	return s
-}
+// load reads a script.
+func load(name string) *script { return read(name, "nil") }
 
 // stamping reads a script that numbers holds by the clock key, except in a cluster, where that would be on another node.
 func stamping(name string) *script {
-	s := load(name)
-	clustered := s.clustered
-	s = newScript(name, strings.Replace(s.body, "clock = false, nil", "clock = false, table.remove(KEYS)", 1))
-	s.clock, s.clustered = true, clustered
+	s := read(name, "table.remove(KEYS)")
+	s.clock = true
+	return s
+}
+
+// read reads lua/name.lua, with a line "--@ other" replaced by lua/other.lua, and without comments.
+func read(name, clock string) *script {
+	body := include.ReplaceAllStringFunc(file(name), func(s string) string { return file(include.FindStringSubmatch(s)[1]) })
+	body = comment.ReplaceAllString(body, "")
+	s := newScript(name, "local cluster, clock = false, "+clock+"\n"+body)
+	s.clustered = newScript(name, "local cluster, clock = true, nil\n"+body)
 	return s
 }
 

@@ -125,7 +125,7 @@ func play(t *rapid.T, n int) {
 		return func(t *rapid.T) {
 			f := draw(t)
 			if f == nil {
-				t.Skip("nothing to do it with")
+				t.Skip("nothing to do it with") // rapid's: another step is drawn instead
 			}
 			m.run(f)
 			synctest.Wait()

@@ -275,7 +275,7 @@ func (m *machine) attach(t *rapid.T) func() {
 func (m *machine) edge(t *rapid.T) {
 	x, ok := some(t, "lease", m.live())
 	if !ok {
-		t.Skip("nothing is held")
+		t.Skip("nothing is held") // rapid's: another step is drawn instead
 	}
 	m.lapse(t, x, rapid.Bool().Draw(t, "cut"))
 }

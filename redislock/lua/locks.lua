@@ -5,6 +5,7 @@ local call, time = redis.pcall, redis.call('TIME')
 local stamp, keep, ttl = time[1] .. string.sub('00000' .. time[2], -6), '86400001', ARGV[1]
 local out = {stamp}
 
+-- As stamp in token.lua, once for all of them.
 local last = call('GET', clock)
 local usual = not last or type(last) == 'string' and #last == 16
 if last and usual and last >= stamp then
