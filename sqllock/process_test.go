@@ -80,9 +80,11 @@ func startChildAs(t testing.TB, cmd *exec.Cmd, role string) *child {
 
 func (c *child) line(t testing.TB) string {
 	t.Helper()
+	silent := time.AfterFunc(2*soon, func() { c.Process.Kill() })
+	defer silent.Stop()
 	line, err := c.out.ReadString('\n')
 	if err != nil {
-		t.Fatalf("the child process ended: %v", err)
+		t.Fatalf("the child process ended, or said nothing for %v: %v", 2*soon, err)
 	}
 	return strings.TrimSpace(line)
 }

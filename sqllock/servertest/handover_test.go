@@ -52,9 +52,11 @@ func (s product) waits(t testing.TB, connections int) *waiting {
 
 func (w *waiting) line(t testing.TB) string {
 	t.Helper()
+	silent := time.AfterFunc(2*soon, func() { w.Process.Kill() })
+	defer silent.Stop()
 	line, err := w.out.ReadString('\n')
 	if err != nil {
-		t.Fatalf("the process that waits has ended: %v", err)
+		t.Fatalf("the process that waits has ended, or said nothing for %v: %v", 2*soon, err)
 	}
 	return strings.TrimSpace(line)
 }

@@ -52,10 +52,11 @@ func child() int {
 		case "unlock":
 			fmt.Println("unlocked", lease.Unlock())
 		case "stop": // it is stopped from outside, and looks at its lease the instant it runs again
+			at := driver.Now() // before the stop, which may come as soon as the word is out
 			fmt.Println("stopping")
-			for at := driver.Now(); ; {
+			for {
 				now := driver.Now()
-				if now.Sub(at) > 2500*time.Millisecond {
+				if now.Sub(at) > session*4/5 {
 					break
 				}
 				at = now
@@ -109,9 +110,11 @@ func (p *process) say(command string) { fmt.Fprintln(p.in, command) }
 // want reads the next answer, which must begin like that.
 func (p *process) want(prefix string) string {
 	p.t.Helper()
+	silent := time.AfterFunc(patience, func() { p.cmd.Process.Kill() })
+	defer silent.Stop()
 	line, err := p.out.ReadString('\n')
 	if err != nil || !strings.HasPrefix(line, prefix) {
-		p.t.Fatalf("a process says %q (%v), want %q", line, err, prefix)
+		p.t.Fatalf("a process says %q (%v), want %q within %v", line, err, prefix, patience)
 	}
 	return strings.TrimSpace(strings.TrimPrefix(line, prefix))
 }
@@ -189,6 +192,7 @@ func TestStoppedHolder(t *testing.T) {
 	p.say("stop")
 	p.want("stopping")
 	p.cmd.Process.Signal(syscall.SIGSTOP)
+	stopped := time.Now()
 	rival := client(t, three.Addrs(), session)
 	ctx, cancel := context.WithTimeout(t.Context(), session+patience)
 	defer cancel()
@@ -199,6 +203,8 @@ func TestStoppedHolder(t *testing.T) {
 	if lease.Token() <= token {
 		t.Errorf("token %d follows %d", lease.Token(), token)
 	}
+	// The servers count from the session's last word, which came before the stop; the process must see a gap of its own.
+	time.Sleep(time.Until(stopped.Add(session)))
 	p.cmd.Process.Signal(syscall.SIGCONT)
 	if got := p.want("resumed "); !strings.HasPrefix(got, "false") {
 		t.Errorf("a holder that was stopped for longer than its session still trusts its lease: %q", got)
