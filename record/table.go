@@ -38,7 +38,7 @@ func (t Table) CreateTable() (string, error) {
 	}
 	// The second index is for Sweep. Every database can make it in this statement only if it is unique, which it is anyway.
 	return fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (name %s NOT NULL PRIMARY KEY, ends %s NOT NULL, run %s NOT NULL, hold %[4]s NOT NULL, "+
-		"token %[3]s NOT NULL, result %[5]s NOT NULL, UNIQUE (ends, name))%[6]s", name, key, number, text, value, tail), nil
+		"token %[3]s NOT NULL, result %[5]s NOT NULL, UNIQUE (ends, run))%[6]s", name, key, number, text, value, tail), nil
 }
 
 // How long a record that is over stays in the table, and how many Sweep takes away at a time.

@@ -19,11 +19,11 @@ func TestCreateTable(t *testing.T) {
 		want string
 	}{
 		{record.Table{Dialect: fence.SQLite}, `CREATE TABLE IF NOT EXISTS "pawl_once" (name BLOB NOT NULL PRIMARY KEY, ends INTEGER NOT NULL, ` +
-			`run TEXT NOT NULL, hold TEXT NOT NULL, token INTEGER NOT NULL, result BLOB NOT NULL, UNIQUE (ends, name))`},
+			`run TEXT NOT NULL, hold TEXT NOT NULL, token INTEGER NOT NULL, result BLOB NOT NULL, UNIQUE (ends, run))`},
 		{record.Table{Dialect: fence.PostgreSQL, Name: "shop.done"}, `CREATE TABLE IF NOT EXISTS "shop"."done" (name BYTEA NOT NULL PRIMARY KEY, ends BIGINT NOT NULL, ` +
-			`run TEXT NOT NULL, hold TEXT NOT NULL, token BIGINT NOT NULL, result BYTEA NOT NULL, UNIQUE (ends, name))`},
+			`run TEXT NOT NULL, hold TEXT NOT NULL, token BIGINT NOT NULL, result BYTEA NOT NULL, UNIQUE (ends, run))`},
 		{record.Table{Dialect: fence.MySQL, Name: "d_1"}, "CREATE TABLE IF NOT EXISTS `d_1` (name VARBINARY(1024) NOT NULL PRIMARY KEY, ends BIGINT NOT NULL, " +
-			"run VARBINARY(255) NOT NULL, hold VARBINARY(255) NOT NULL, token BIGINT NOT NULL, result LONGBLOB NOT NULL, UNIQUE (ends, name)) ENGINE=InnoDB"},
+			"run VARBINARY(255) NOT NULL, hold VARBINARY(255) NOT NULL, token BIGINT NOT NULL, result LONGBLOB NOT NULL, UNIQUE (ends, run)) ENGINE=InnoDB"},
 	} {
 		if got, err := c.t.CreateTable(); err != nil || got != c.want {
 			t.Errorf("%+v: got %q, %v, want %q", c.t, got, err, c.want)

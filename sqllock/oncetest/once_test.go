@@ -81,6 +81,7 @@ func (d *database) serverRules(t *testing.T) {
 			t.Run("paused", e.paused)
 			t.Run("paused for longer than the window", e.late)
 			t.Run("without locks", e.lockless)
+			t.Run("together", e.together)
 			t.Run("conflicts", e.conflicts)
 		})
 	}
@@ -153,6 +154,37 @@ func (d *database) lockless(t *testing.T) {
 		}
 		if n := d.number(t, "SELECT COUNT(*) FROM orders WHERE item = ? AND who = ?", key, answers[0].Who); n != 1 {
 			t.Errorf("the order is not the one that was answered, %+v", answers[0])
+		}
+	}
+}
+
+// together: runs that record the same key within the same millisecond are a conflict like any other. Nothing else of the record
+// may collide.
+func (d *database) together(t *testing.T) {
+	const n = 8
+	for round := range 25 {
+		key := fmt.Sprint(t.Name(), round)
+		var wg, ready sync.WaitGroup
+		ready.Add(n)
+		for k := range n {
+			first := sync.OnceFunc(func() {
+				ready.Done()
+				ready.Wait()
+			})
+			wg.Go(func() {
+				_, err := record.OnceInTx(t.Context(), nil, d.DB, d.Table, key, day, func(ctx context.Context, tx *sql.Tx) (order, error) {
+					o, err := d.insert(ctx, tx, key, fmt.Sprint(k))
+					first()
+					return o, err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := d.orders(t, key); n != 1 {
+			t.Errorf("%d orders, want one", n)
 		}
 	}
 }
@@ -269,7 +301,7 @@ func (d *database) windows(t *testing.T) {
 func (d *database) sweep(t *testing.T) {
 	insert := func(n int, ends time.Time) {
 		for k := range n {
-			d.exec(t, "INSERT INTO pawl_once (name, ends, run, hold, token, result) VALUES (?, ?, 'r', '', 0, ?)", []byte(fmt.Sprint("old", ends.Unix(), k)), ends.UnixMilli(), []byte("1"))
+			d.exec(t, fmt.Sprintf("INSERT INTO pawl_once (name, ends, run, hold, token, result) VALUES (?, ?, 'r%d', '', 0, ?)", k), []byte(fmt.Sprint("old", ends.Unix(), k)), ends.UnixMilli(), []byte("1"))
 		}
 	}
 	d.exec(t, "DELETE FROM pawl_once")
