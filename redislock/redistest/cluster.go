@@ -25,8 +25,7 @@ func NewCluster(t testing.TB, primaries int, replicated bool, nodeTimeout int) *
 	c := &Cluster{t: t}
 	var all []*Server
 	node := func() *Server {
-		_, bus, _ := net.SplitHostPort(freeAddr(t))
-		s := Start(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", strconv.Itoa(nodeTimeout),
+		s := Start(t, "--cluster-enabled", "yes", "--cluster-port", anyPort, "--cluster-node-timeout", strconv.Itoa(nodeTimeout),
 			"--repl-diskless-sync-delay", "0")
 		all = append(all, s)
 		return s

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -69,6 +70,10 @@ func start(t testing.TB, conf string, args ...string) *Server {
 	for tries := 0; ; tries++ {
 		s.Addr = freeAddr(t)
 		s.URL = "redis://" + s.Addr
+		if i := slices.Index(args, anyPort); i >= 0 {
+			s.args = slices.Clone(args)
+			_, s.args[i], _ = net.SplitHostPort(freeAddr(t))
+		}
 		err := s.launch()
 		if err == nil {
 			return s
@@ -78,6 +83,9 @@ func start(t testing.TB, conf string, args ...string) *Server {
 		}
 	}
 }
+
+// anyPort, as an argument of a server, stands for a port that is free.
+const anyPort = "<any port>"
 
 func freeAddr(t testing.TB) string {
 	t.Helper()
