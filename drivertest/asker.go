@@ -193,10 +193,11 @@ func (a *asker) renew() error {
 	return err
 }
 
-// mustHold wants the store to confirm the hold.
+// mustHold wants the store to confirm the hold. When it was asked too late, its answer says nothing.
 func (a *asker) mustHold() {
 	a.c.tb.Helper()
-	if err := a.renew(); err != nil {
+	before := a.trust()
+	if err := a.renew(); err != nil && driver.Now() < before {
 		a.c.failf("the holder's Renew: %s", say(err))
 	}
 }
