@@ -136,7 +136,11 @@ func (o *options) some(ctx context.Context, p *bench.Plan, say func(string)) ([]
 			p.Cases = append(p.Cases, c)
 		}
 	}
+	began := time.Now()
 	for _, st := range s.launch(o.kinds("redis"), say) {
+		if st.kind == "redlock" {
+			awaitQuorum(ctx, began, say)
+		}
 		p.Targets = append(p.Targets, targets(st, list(o.clients))...)
 	}
 	if len(p.Cases) == 0 || len(p.Targets) == 0 {

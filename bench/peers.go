@@ -77,12 +77,8 @@ func (su *suite) peers(ctx context.Context, set settings, kinds []string) error 
 			stores := quorum
 			if pr.kind != "redlock" {
 				stores = s.launch([]string{pr.kind}, su.say)
-			} else if wait := bench.DefaultTTL + time.Second - time.Since(began); wait > 0 {
-				su.say(fmt.Sprintf("wait %.0f s, until the quorum's members trust themselves", wait.Seconds()))
-				select {
-				case <-time.After(wait):
-				case <-ctx.Done():
-				}
+			} else {
+				awaitQuorum(ctx, began, su.say)
 			}
 			if len(stores) == 0 {
 				return nil // told
@@ -126,6 +122,19 @@ func (su *suite) peers(ctx context.Context, set settings, kinds []string) error 
 		}
 	}
 	return ctx.Err()
+}
+
+// awaitQuorum waits until the members of a quorum, started at began, trust themselves.
+func awaitQuorum(ctx context.Context, began time.Time, say func(string)) {
+	wait := time.Until(began.Add(bench.DefaultTTL + time.Second))
+	if wait <= 0 {
+		return
+	}
+	say(fmt.Sprintf("wait %.0f s, until the quorum's members trust themselves", wait.Seconds()))
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+	}
 }
 
 // writePeers measures and writes the page.
