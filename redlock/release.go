@@ -144,9 +144,12 @@ func (x *exit) leave(c *claim, m *member, end driver.End, began driver.Instant) 
 		err := error(errBusy)
 		if s.take(ctx) { // whoever had the turn may just have placed it there: a refill, a late vote
 			c.mu.Lock()
-			p := s.place
+			p, e := s.place, end
+			if s.raised && c.end != 0 { // it knows the end of the interval, and goes by that
+				e.Last = 0
+			}
 			c.mu.Unlock()
-			err = m.d.Release(ctx, c.at(m), end)
+			err = m.d.Release(ctx, c.at(m), e)
 			if p != nil && (err == nil || errors.Is(err, driver.ErrNotHeld)) {
 				if e := p.Leave(ctx); e != nil { // so that a request that was never answered does not come later
 					err = e
