@@ -62,6 +62,7 @@ func (ln *lane) converse(until time.Time, conn wire.Conn, live []*call) {
 		live = x.send(conn, live)
 		if x.broken {
 			ln.drop()
+			ln.l.suspect()
 			for _, c := range live {
 				c.finish(wire.Reply{}, c.lost())
 			}

@@ -12,10 +12,10 @@ import (
 
 // lane is one connection, and a goroutine that serves it when there is more to do than one caller does by itself.
 type lane struct {
-	l     *lanes
-	kick  chan struct{} // capacity 1
-	busy  bool          // under lanes.mu
-	since time.Time     // under lanes.mu: when it began with what it does
+	l      *lanes
+	kick   chan struct{} // capacity 1
+	busy   bool          // under lanes.mu
+	coming bool          // under lanes.mu: it has not looked yet at what is pending
 
 	flight []*call // under lanes.mu: what it took and has no answer to
 
@@ -61,9 +61,8 @@ func (ln *lane) inline(ctx context.Context, until time.Time, r request) (wire.Re
 	return c.msg, c.err
 }
 
-// send sends a batch as one pipeline and hands out the answers.
-func (ln *lane) send(batch []*call) {
-	conn, err := ln.connect()
+// send sends a batch as one pipeline and hands out the answers. err says why there is no connection.
+func (ln *lane) send(conn wire.Conn, err error, batch []*call) {
 	if err != nil {
 		ln.landed()
 		for _, c := range batch {

@@ -13,11 +13,12 @@ import (
 	"github.com/pawl-lock/pawl/redislock/internal/wire"
 )
 
-// lanes sends the requests of a driver to the server. Whatever is pending when a lane gets free is sent as one pipeline
-// (natural batching), without a timer: alone, a request is sent at once; under load, pipelines grow by themselves.
+// lanes sends the requests of a driver to the server. A request is sent at once as long as a lane is free. Whatever is pending
+// when one gets free is sent as one pipeline (natural batching), without a timer: under load, pipelines grow by themselves.
 //
 // Over rueidis each lane has a connection of its own and is alone on it, so that it is served on the synchronous path. The others
-// let the server work while the first one hands out answers.
+// let the server work while the first one hands out answers, and the network, on which a request would else wait for the way of
+// those before it and then for its own.
 type lanes struct {
 	redis   wire.Client
 	modes   *modes
@@ -29,17 +30,16 @@ type lanes struct {
 
 	mu       sync.Mutex
 	pending  []*call
-	lanes    [4]*lane
+	lanes    [6]*lane
 	watching bool // watch comes
 	closed   bool
 }
 
 const (
-	minBatch = 64                    // requests that a pipeline may take in any case; of more, it leaves the other lanes their share
-	crowd    = 4                     // pending requests that call for another lane
-	stuck    = 50 * time.Millisecond // after which another lane does not wait for a crowd
-	minLimit = time.Second           // a connection whose answers nobody waits for any more is given up after this, at the earliest
-	maxLimit = 5 * time.Second       // and at the latest
+	minBatch = 64                     // requests that a pipeline may take in any case; of more, it leaves the other lanes their share
+	look     = 100 * time.Millisecond // between looks for calls whose time is over
+	minLimit = time.Second            // a connection whose answers nobody waits for any more is given up after this, at the earliest
+	maxLimit = 5 * time.Second        // and at the latest
 )
 
 var (
@@ -93,7 +93,7 @@ func (l *lanes) run(ctx context.Context, limit time.Duration, r request) (wire.R
 		return wire.Reply{}, errClosed
 	}
 	var short <-chan time.Time
-	if limit < 10*stuck { // watch is too coarse for it
+	if limit < 5*look { // watch is too coarse for it
 		t := time.NewTimer(limit)
 		defer t.Stop()
 		short = t.C
@@ -159,32 +159,32 @@ func (l *lanes) put(cs ...*call) bool {
 	l.more()
 	if !l.watching {
 		l.watching = true
-		time.AfterFunc(2*stuck, l.watch)
+		time.AfterFunc(look, l.watch)
 	}
 	return true
 }
 
-// more starts a lane for what is pending: the first one that is free, if nobody works, there is a crowd, or all that work are
-// stuck. l.mu is held.
+// more starts a lane for what is pending: a free one, best one that is connected, unless one that is about to look will take it
+// all. l.mu is held.
 func (l *lanes) more() {
 	var free *lane
+	few, connecting := len(l.pending) <= minBatch, false
 	for _, ln := range l.lanes {
-		switch {
-		case !ln.busy:
-			if free == nil {
-				free = ln
-			}
-		case len(l.pending) < crowd && time.Since(ln.since) <= stuck:
+		switch up := ln.connected(); {
+		case ln.coming && up && few:
 			return
+		case ln.coming:
+			connecting = true
+		case !ln.busy && (free == nil || up && !free.connected()):
+			free = ln
 		}
 	}
-	if free != nil {
+	if free != nil && (free.connected() || !connecting || !few) {
 		free.start()
 	}
 }
 
-// watch looks now and then, as long as there is something to do. It starts another lane if those that work are stuck and
-// something waits for them, and lets those go whose time is over.
+// watch looks now and then, as long as there is something to do, and lets those go whose time is over.
 func (l *lanes) watch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,10 +198,7 @@ func (l *lanes) watch() {
 			c.expire(errSlow)
 		}
 	}
-	if len(l.pending) > 0 {
-		l.more()
-	}
-	time.AfterFunc(2*stuck, l.watch)
+	time.AfterFunc(look, l.watch)
 }
 
 // unanswered are all calls that are queued or on their way. l.mu is held.
@@ -215,7 +212,7 @@ func (l *lanes) unanswered() []*call {
 
 // start wakes the lane's goroutine. l.mu is held and the lane was not busy.
 func (ln *lane) start() {
-	ln.busy, ln.since = true, time.Now()
+	ln.busy, ln.coming = true, true
 	if ln.kick == nil {
 		ln.kick = make(chan struct{}, 1)
 		ln.l.wg.Add(1)
@@ -236,7 +233,7 @@ func (l *lanes) alone(ctx context.Context) *lane {
 	if l.closed || ln.busy || len(l.pending) > 0 || !ln.connected() {
 		return nil
 	}
-	ln.busy, ln.since = true, time.Now()
+	ln.busy = true
 	l.wg.Add(1)
 	return ln
 }
@@ -262,33 +259,61 @@ func (ln *lane) work() {
 			ln.drop()
 			return
 		}
-		runtime.Gosched() // let others that are about to ask come along
 		for {
-			batch := ln.take()
-			if len(batch) == 0 {
+			runtime.Gosched() // let others that are about to ask come along, those too who just got an answer
+			if !ln.wanted() {
 				break
 			}
-			ln.send(batch)
+			// Meanwhile a lane that is connected may get free, and take what is pending.
+			conn, err := ln.connect()
+			if err != nil && ln.leave() {
+				break
+			}
+			if batch := ln.take(); len(batch) > 0 {
+				ln.send(conn, err, batch)
+			}
 		}
 	}
+}
+
+// wanted reports whether anything is pending; else the lane is free now.
+func (ln *lane) wanted() bool {
+	l := ln.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.pending) == 0 {
+		ln.busy, ln.coming = false, false
+		return false
+	}
+	return true
+}
+
+// leave frees a lane that cannot connect, if there is one that is connected: what is pending is left to that.
+func (ln *lane) leave() bool {
+	l := ln.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, other := range l.lanes {
+		if other != ln && other.connected() {
+			ln.busy, ln.coming = false, false
+			if !other.busy {
+				other.start()
+			}
+			return true
+		}
+	}
+	return false
 }
 
 func (ln *lane) take() []*call {
 	l := ln.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ln.since = time.Now()
+	ln.coming = false
 	batch := l.pending
-	if l.closed {
-		batch = nil
-	}
-	most := max(minBatch, len(batch)/len(l.lanes))
-	switch {
-	case len(batch) == 0:
-		ln.busy = false
-	case len(batch) > most:
+	if most := max(minBatch, len(batch)/len(l.lanes)); len(batch) > most {
 		batch, l.pending = batch[:most:most], batch[most:]
-	default:
+	} else {
 		l.pending = nil
 	}
 	ln.flight = append(ln.flight[:0], batch...)
@@ -301,6 +326,18 @@ func (ln *lane) landed() {
 	defer ln.l.mu.Unlock()
 	clear(ln.flight)
 	ln.flight = ln.flight[:0]
+}
+
+// suspect closes the connections that nobody uses: what has broken one may have broken them, and a request that is sent to find
+// out has an unknown outcome.
+func (l *lanes) suspect() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, ln := range l.lanes {
+		if !ln.busy {
+			ln.drop()
+		}
+	}
 }
 
 // close ends all calls and waits for the lanes.
