@@ -79,6 +79,7 @@ func New(db *sql.DB, dialect Dialect, opts *Options) *Driver {
 // store is how a kind of database keeps records.
 type store interface {
 	turn(q *queue)                                                             // runs what is queued
+	lanes() int                                                                // how many turns may run at once
 	alone(ctx context.Context, patience time.Duration, q *queue, o *op) bool   // runs a request in its caller's goroutine, or queues it again; false: it is to be queued
 	see(ctx context.Context, names []string, whole bool) (*sight, error)       // reads names; whole: and who lives
 	page(ctx context.Context, from, end, cursor []byte, n int) (*sight, error) // reads a range of names

@@ -46,6 +46,9 @@ func (s *fileStore) turn(q *queue) {
 	q.answer(ops, err)
 }
 
+// lanes is 1: only one at a time can have the write lock.
+func (s *fileStore) lanes() int { return 1 }
+
 // alone leaves a request to turn, whose transaction has the others as well that come while it waits for the write lock.
 func (s *fileStore) alone(context.Context, time.Duration, *queue, *op) bool { return false }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -33,20 +34,20 @@ func mysqlDialect() *dialect {
 
 type mysqlWire struct {
 	d       *Driver
-	mariadb *bool // nil: not known yet; of whoever runs requests
+	mariadb atomic.Pointer[bool] // nil: not known yet
 }
 
 // isMariaDB asks once.
 func (m *mysqlWire) isMariaDB(ctx context.Context) (bool, error) {
-	if m.mariadb == nil {
+	if m.mariadb.Load() == nil {
 		var version string
 		if err := m.d.db.QueryRowContext(ctx, m.d.sections["version"].text).Scan(&version); err != nil {
 			return false, err
 		}
 		is := strings.Contains(strings.ToLower(version), "mariadb")
-		m.mariadb = &is
+		m.mariadb.Store(&is)
 	}
-	return *m.mariadb, nil
+	return *m.mariadb.Load(), nil
 }
 
 func (*mysqlWire) listens() bool { return false }

@@ -3,6 +3,7 @@ package sqllock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,9 +11,9 @@ import (
 )
 
 // queue runs requests. All that have come while the database was busy with the ones before run together, in order, and
-// share a commit (group commit, after DeWitt et al. 1984). One goroutine does it; it lives only while there are requests. A
-// request that finds nobody else there runs in its caller's own goroutine, if the database is a server: handing it over and
-// back costs about a fifth of what a statement does.
+// share a commit (group commit, after DeWitt et al. 1984). Goroutines that live only while there are requests do it, as many at
+// once as the store has lanes, each with other names than the others. A request that finds a lane free and nobody waiting runs in
+// its caller's own goroutine, if the database is a server: handing it over and back costs about a fifth of what a statement does.
 //
 // A request that is still queued when its caller gives up is taken out, so it surely was not done.
 type queue struct {
@@ -21,7 +22,8 @@ type queue struct {
 
 	mu      sync.Mutex
 	pending []*op
-	running bool
+	running int             // lanes in use
+	taken   map[string]bool // the names of what runs
 	closed  bool
 	refused error // why requests had to wait last time; nil: they had not
 }
@@ -118,14 +120,15 @@ func (d *Driver) answer(what string, err error) error {
 	return err
 }
 
-// seize makes the caller the one who runs requests, if there is nobody.
-func (q *queue) seize() bool {
+// seize lets the caller run a request, if nobody waits, a lane is free, and nothing else runs on that name.
+func (q *queue) seize(o *op) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || q.running {
+	if q.closed || len(q.pending) > 0 || q.running >= q.d.store.lanes() || q.taken[o.name] {
 		return false
 	}
-	q.running = true
+	q.running++
+	q.mark(o)
 	q.wg.Add(1)
 	return true
 }
@@ -134,9 +137,8 @@ func (q *queue) seize() bool {
 func (q *queue) pass() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.running = len(q.pending) > 0; q.running {
-		q.wg.Go(q.work)
-	}
+	q.running--
+	q.more(q.pending)
 	q.wg.Done()
 }
 
@@ -148,11 +150,40 @@ func (q *queue) post(os ...*op) bool {
 		return false
 	}
 	q.pending = append(q.pending, os...)
-	if !q.running && len(os) > 0 {
-		q.running = true
+	q.more(os)
+	return true
+}
+
+// more uses another lane for some that are queued, if there is one and something else than what runs for it. q.mu is held.
+func (q *queue) more(os []*op) {
+	if q.running < q.d.store.lanes() && q.able(os) {
+		q.running++
 		q.wg.Go(q.work)
 	}
-	return true
+}
+
+// able reports whether any of os may run beside what runs. q.mu is held.
+func (q *queue) able(os []*op) bool {
+	return slices.ContainsFunc(os, func(o *op) bool { return !q.taken[o.name] })
+}
+
+// mark keeps others from running on the names of ops until they are answered, or queued again. q.mu is held.
+func (q *queue) mark(ops ...*op) {
+	if q.taken == nil {
+		q.taken = make(map[string]bool)
+	}
+	for _, o := range ops {
+		if o.name != "" {
+			q.taken[o.name] = true
+		}
+	}
+}
+
+// unmark undoes mark. q.mu is held.
+func (q *queue) unmark(ops []*op) {
+	for _, o := range ops {
+		delete(q.taken, o.name)
+	}
 }
 
 // withdraw takes a request out, unless it is running or has run. refused is why requests have to wait.
@@ -175,12 +206,15 @@ func (q *queue) close() {
 	q.closed = true
 }
 
-// idle ends the goroutine if nothing is queued.
+// idle frees the lane if nothing is queued that it could run.
 func (q *queue) idle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.running = len(q.pending) > 0
-	return !q.running
+	if q.able(q.pending) {
+		return false
+	}
+	q.running--
+	return true
 }
 
 func (q *queue) empty() bool {
@@ -195,12 +229,20 @@ func (q *queue) refuse(err error) {
 	q.refused = err
 }
 
+// take takes what is queued on names that nobody else runs on, in order. Whoever takes it answers it, or queues it again.
 func (q *queue) take() []*op {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := min(len(q.pending), largestBatch)
-	ops := q.pending[:n:n]
-	q.pending = q.pending[n:]
+	var ops, rest []*op
+	for _, o := range q.pending {
+		if len(ops) < largestBatch && !q.taken[o.name] {
+			ops = append(ops, o)
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	q.pending = rest
+	q.mark(ops...)
 	return ops
 }
 
@@ -212,7 +254,10 @@ func (q *queue) work() {
 
 // answer ends requests. err is for all of them; without one, each has its own answer.
 func (q *queue) answer(ops []*op, err error) {
-	q.refuse(nil)
+	q.mu.Lock()
+	q.refused = nil
+	q.unmark(ops)
+	q.mu.Unlock()
 	for _, o := range ops {
 		if err != nil {
 			o.err = err
@@ -225,6 +270,7 @@ func (q *queue) answer(ops []*op, err error) {
 func (q *queue) again(ops []*op, cause error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.unmark(ops)
 	q.pending = append(ops, q.pending...)
 	q.refused = cause
 }

@@ -27,11 +27,9 @@ type serverStore struct {
 
 	known known
 
-	// Of whoever runs requests.
-	pause pause
-	sweep time.Time
-
 	mu     sync.Mutex
+	pause  pause // since others were in the way
+	sweep  time.Time
 	beaten time.Time // the last sign of life
 	sweeps bool
 	cursor []byte
@@ -147,6 +145,10 @@ func (s *serverStore) saidLately() bool {
 	return !s.beaten.IsZero() && time.Since(s.beaten) < processLives/2
 }
 
+// lanes is how many connections of the pool the driver uses at once for requests, so that one does not wait for the way of those
+// before it. More would make batches small.
+func (s *serverStore) lanes() int { return 4 }
+
 // turn runs all that is queued together.
 func (s *serverStore) turn(q *queue) {
 	ops := q.take()
@@ -155,7 +157,7 @@ func (s *serverStore) turn(q *queue) {
 	}
 	ctx, cancel := context.WithTimeout(s.d.ctx, longestStatement)
 	defer cancel()
-	if !s.serve(ctx, q, ops) && s.pause.wait(context.Background(), s.d.ctx) != nil {
+	if !s.serve(ctx, q, ops) && s.rest(context.Background()) != nil {
 		q.answer(q.take(), notDone(driver.ErrClosed))
 	}
 }
@@ -163,7 +165,7 @@ func (s *serverStore) turn(q *queue) {
 // alone runs a request that meets no other. A statement that is under way when ctx ends, or patience, is given up together with its
 // connection.
 func (s *serverStore) alone(ctx context.Context, patience time.Duration, q *queue, o *op) bool {
-	if !q.seize() {
+	if !q.seize(o) {
 		return false
 	}
 	defer q.pass()
@@ -172,9 +174,20 @@ func (s *serverStore) alone(ctx context.Context, patience time.Duration, q *queu
 	stop := context.AfterFunc(s.d.ctx, cancel)
 	defer stop()
 	if !s.serve(bounded, q, []*op{o}) {
-		s.pause.wait(bounded, s.d.ctx) // whoever waited in vain finds the request queued
+		s.rest(bounded) // whoever waited in vain finds the request queued
 	}
 	return true
+}
+
+// rest waits after others were in the way, and answers why not.
+func (s *serverStore) rest(ctx context.Context) error {
+	s.mu.Lock()
+	p := s.pause
+	if s.pause.begun.IsZero() {
+		s.pause.begun = time.Now()
+	}
+	s.mu.Unlock()
+	return p.wait(ctx, s.d.ctx)
 }
 
 // serve runs requests. It answers false if some were queued again, since others were in the way.
@@ -188,7 +201,9 @@ func (s *serverStore) serve(ctx context.Context, q *queue, ops []*op) bool {
 		return true
 	}
 	if len(again) == 0 {
+		s.mu.Lock()
 		s.pause = pause{}
+		s.mu.Unlock()
 		q.answer(ops, nil)
 		s.startSweep()
 		return true
@@ -418,6 +433,8 @@ func (s *serverStore) reading(ctx context.Context, f func(context.Context) error
 // startSweep deletes rows that are dead for long, beside the requests. Not at once: a process that lives for a moment only
 // should not read the table, unless there are many of them.
 func (s *serverStore) startSweep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
 	if s.sweep.IsZero() {
 		s.sweep = now.Add(rand.N(serverSweepEvery))
@@ -426,8 +443,6 @@ func (s *serverStore) startSweep() {
 		return
 	}
 	s.sweep = now.Add(jitter(serverSweepEvery))
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.sweeps || s.d.ctx.Err() != nil {
 		return
 	}
