@@ -16,9 +16,9 @@ import (
 // lanes sends the requests of a driver to the server. A request is sent at once as long as a lane is free. Whatever is pending
 // when one gets free is sent as one pipeline (natural batching), without a timer: under load, pipelines grow by themselves.
 //
-// Over rueidis each lane has a connection of its own and is alone on it, so that it is served on the synchronous path. The others
-// let the server work while the first one hands out answers, and the network, on which a request would else wait for the way of
-// those before it and then for its own.
+// Over rueidis each lane has a connection of its own and is alone on it, so that it is served on the synchronous path. Several
+// keep the server at work while one of them hands out answers; and where the network takes most of the time, a request does not
+// wait for the answer to the one before it.
 type lanes struct {
 	redis   wire.Client
 	modes   *modes
@@ -164,8 +164,8 @@ func (l *lanes) put(cs ...*call) bool {
 	return true
 }
 
-// more starts a lane for what is pending: a free one, best one that is connected, unless one that is about to look will take it
-// all. l.mu is held.
+// more starts a lane for what is pending: one that is free, and if possible connected. It starts none if one that is about to look
+// will take it all. l.mu is held.
 func (l *lanes) more() {
 	var free *lane
 	few, connecting := len(l.pending) <= minBatch, false
