@@ -82,7 +82,7 @@ var (
 
 // New makes a driver over a client, which stays the caller's: Close leaves it as it is. New does no I/O; a bad option is
 // reported by the first call. The driver uses connections of its own from the client's pool for blocking commands: at most
-// six for requests, and one to listen as soon as something waits. Over a Cluster, requests share the client's connections;
+// five for requests, and one to listen as soon as something waits. Over a Cluster, requests share the client's connections;
 // over Sentinels, a goroutine looks ten times a second whether the client has turned to another primary, until Close.
 //
 // The client should not retry (ClientOption.DisableRetry), and its ConnWriteTimeout bounds how long a server that does not

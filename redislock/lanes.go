@@ -30,7 +30,7 @@ type lanes struct {
 
 	mu       sync.Mutex
 	pending  []*call
-	lanes    [6]*lane
+	lanes    [5]*lane
 	watching bool // watch comes
 	closed   bool
 }
