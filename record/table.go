@@ -36,7 +36,8 @@ func (t Table) CreateTable() (string, error) {
 		key, text = fmt.Sprintf("VARBINARY(%d)", maxKey), fmt.Sprintf("VARBINARY(%d)", fence.MaxHold)
 		value, tail = "LONGBLOB", " ENGINE=InnoDB"
 	}
-	// The second index is for Sweep. Every database can make it in this statement only if it is unique, which it is anyway.
+	// The second index is for Sweep. Every database can make it in this statement only if it is unique. The random name of the run sees
+	// to that; with the record's name in its place, PostgreSQL would refuse what ON CONFLICT (name) is to settle.
 	return fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (name %s NOT NULL PRIMARY KEY, ends %s NOT NULL, run %s NOT NULL, hold %[4]s NOT NULL, "+
 		"token %[3]s NOT NULL, result %[5]s NOT NULL, UNIQUE (ends, run))%[6]s", name, key, number, text, value, tail), nil
 }

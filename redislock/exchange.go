@@ -61,8 +61,9 @@ func (ln *lane) converse(until time.Time, conn wire.Conn, live []*call) {
 	for len(live) > 0 {
 		live = x.send(conn, live)
 		if x.broken {
-			ln.drop()
-			ln.l.suspect()
+			if ln.drop() { // else it was cut on purpose
+				ln.l.suspect()
+			}
 			for _, c := range live {
 				c.finish(wire.Reply{}, c.lost())
 			}

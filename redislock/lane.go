@@ -111,8 +111,8 @@ func (ln *lane) connected() bool {
 }
 
 // drop closes the lane's connection. It does not wait for what rueidis does on that occasion: over RESP2, for instance, it
-// makes one more connection first.
-func (ln *lane) drop() {
+// makes one more connection first. It answers whether there was one.
+func (ln *lane) drop() bool {
 	ln.mu.Lock()
 	conn := ln.conn
 	ln.conn = nil
@@ -120,4 +120,5 @@ func (ln *lane) drop() {
 	if conn != nil {
 		ln.l.wg.Go(conn.Close)
 	}
+	return conn != nil
 }
